@@ -1,0 +1,6 @@
+"""`python -m kvwise`."""
+
+from kvwise.cli import main
+
+if __name__ == "__main__":
+    main()

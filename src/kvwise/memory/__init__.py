@@ -1,0 +1,1 @@
+"""Arithmetic of memory: pure integer functions of a model, a launch and devices."""

@@ -1,0 +1,107 @@
+"""The ledger: device -> part -> bytes, each with its basis and its reason.
+
+The same type holds what was computed, simulated and measured, so the difference
+between two tiers is a subtraction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kvwise.text import Phrase
+
+Basis = Literal["computed", "estimated", "simulated", "measured"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """One cache of the context: attention KV, recurrent state, or DeepSeek-V4 state.
+
+    `layers` are the layers that own storage; `k_row`/`v_row` elements per cell, one per such
+    layer (0 = nothing stored); bytes are totals over layers and streams without alignment.
+    `by_device` (device number -> bytes) includes the device's own padding.
+    """
+
+    role: str
+    kind: Literal["kv", "recurrent", "dsv4_state"]
+    cells: int
+    streams: int
+    layers: tuple[int, ...]
+    type_k: str = "f32"
+    type_v: str = "f32"
+    k_row: tuple[int, ...] = ()
+    v_row: tuple[int, ...] = ()
+    k_bytes: int = 0
+    v_bytes: int = 0
+    r_bytes: int = 0
+    s_bytes: int = 0
+    n_swa: int = 0
+    swa_type: str = "none"
+    n_rs_seq: int = 0
+    by_device: dict[int, int] = field(default_factory=dict)
+    reason: Phrase | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes in one of the engine's own buffer types (`CPU`, `VGPU_Host`, `CPU_REPACK`, `VGPU0`)."""
+
+    buffer: str
+    weights_bytes: int = 0
+    context_bytes: int = 0
+    compute_bytes: int = 0
+    output_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """All bytes on one device, or on the host (`host` true; its buffer types in `parts`)."""
+
+    buffer: str
+    device: str | None
+    host: bool
+    parts: tuple[Part, ...]
+    overhead_bytes: int = 0
+    free_bytes: int | None = None
+    basis: dict[str, Basis] = field(default_factory=dict)
+    reasons: dict[str, Phrase] = field(default_factory=dict)
+
+    @property
+    def weights_bytes(self) -> int:
+        return sum(part.weights_bytes for part in self.parts)
+
+    @property
+    def context_bytes(self) -> int:
+        return sum(part.context_bytes for part in self.parts)
+
+    @property
+    def compute_bytes(self) -> int:
+        return sum(part.compute_bytes for part in self.parts)
+
+    @property
+    def output_bytes(self) -> int:
+        return sum(part.output_bytes for part in self.parts)
+
+    @property
+    def total_bytes(self) -> int:
+        return (
+            self.weights_bytes
+            + self.context_bytes
+            + self.compute_bytes
+            + self.output_bytes
+            + self.overhead_bytes
+        )
+
+    @property
+    def headroom_bytes(self) -> int | None:
+        """What is left of the free bytes; negative = misses by so much; None = unknown."""
+        return None if self.free_bytes is None else self.free_bytes - self.total_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something the reader should know; `code` is stable (zoo/README.md or our own)."""
+
+    code: str
+    message: Phrase
