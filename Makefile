@@ -1,0 +1,40 @@
+# The two set-up commands: `make demo` and `make test`. Each makes its own environment in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help demo test setup lint types imports slow bench lock clean
+
+help:           ## these lines
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
+
+setup:
+	@PYTHON=$(PYTHON) scripts/setup
+
+demo: setup     ## read a real model, account for every byte, plan, and prove it on the real engine
+	@$(BIN)/python scripts/demo.py
+
+test: setup lint types imports  ## everything CI runs: lint, types, import rules, tests
+	$(BIN)/pytest -n 2 --dist loadgroup -q -m "not slow"
+
+lint:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types:
+	$(BIN)/mypy
+
+imports:
+	$(BIN)/lint-imports
+
+slow: setup     ## soak runs that `make test` leaves out
+	$(BIN)/pytest -n 0 -q -m slow
+
+bench: setup    ## ratios against peers, in one run each
+	$(BIN)/python benchmarks/header.py
+	$(BIN)/python benchmarks/account.py
+
+lock:           ## write requirements/*.txt again
+	scripts/lock
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
