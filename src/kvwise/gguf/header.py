@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import TypeAlias
@@ -51,7 +51,10 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Header:
-    """What a GGUF file (or a whole set of split files) says about itself."""
+    """What a GGUF file (or a whole set of split files) says about itself.
+
+    `value_types` has the GGUF type of each key (`uint32`, `string`, `[int32]` for an array).
+    """
 
     version: int
     metadata: Mapping[str, Value]
@@ -61,6 +64,7 @@ class Header:
     data_offset: int = 0
     path: str = ""
     shards: tuple[str, ...] = ()
+    value_types: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def by_name(self) -> dict[str, Tensor]:
