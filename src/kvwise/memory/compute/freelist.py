@@ -1,0 +1,87 @@
+"""The list of free blocks of one compute buffer, as ggml keeps it.
+
+Source: ggml/src/ggml-alloc.c (ggml_dyn_tallocr_alloc, ggml_dyn_tallocr_free_bytes), b10605,
+for buffer types without a largest size (one endless chunk).
+"""
+
+from __future__ import annotations
+
+ENDLESS = 1 << 62
+
+
+class FreeList:
+    """Free blocks sorted by offset; the last one is endless. `peak` is the buffer's size."""
+
+    __slots__ = ("alignment", "offsets", "peak", "sizes")
+
+    def __init__(self, alignment: int) -> None:
+        self.alignment = alignment
+        self.offsets = [0]
+        self.sizes = [ENDLESS]
+        self.peak = 0
+
+    def pad(self, size: int) -> int:
+        """`size` rounded up to the alignment."""
+        alignment = self.alignment
+        return (size + alignment - 1) // alignment * alignment
+
+    def alloc(self, size: int) -> int:
+        """Take `size` bytes; the offset.
+
+        The smallest block that is large enough, of equal ones the last; the endless block at
+        the end only when no other fits.
+        """
+        size = self.pad(size)
+        sizes = self.sizes
+        last = len(sizes) - 1
+        best = last
+        best_size = ENDLESS
+        for place in range(last):
+            free = sizes[place]
+            if size <= free <= best_size:
+                best, best_size = place, free
+        offset = self.offsets[best]
+        left = sizes[best] - size
+        if left == 0:
+            del self.offsets[best], sizes[best]
+        else:
+            self.offsets[best] = offset + size
+            sizes[best] = left
+        end = offset + size
+        self.peak = max(self.peak, end)
+        return offset
+
+    def free(self, offset: int, size: int) -> None:
+        """Give `size` bytes at `offset` back and join them with free neighbours.
+
+        The first block, in address order, that touches the freed bytes grows; blocks of no
+        bytes stay in the list and count, so the scan is ggml's own and not a bisection.
+        """
+        size = self.pad(size)
+        end = offset + size
+        offsets, sizes = self.offsets, self.sizes
+        place = 0
+        for place, start in enumerate(offsets):
+            if start + sizes[place] == offset:
+                sizes[place] += size
+                self._join(place)
+                return
+            if start == end:
+                offsets[place] = offset
+                sizes[place] += size
+                if place > 0:
+                    self._join(place - 1)
+                return
+            if start > end:
+                break
+        place = next(place for place, start in enumerate(offsets) if start >= offset)
+        offsets.insert(place, offset)
+        sizes.insert(place, size)
+
+    def _join(self, place: int) -> None:
+        """Make one block of `place` and the next if they touch."""
+        offsets, sizes = self.offsets, self.sizes
+        after = place + 1
+        if after < len(offsets) and offsets[place] + sizes[place] == offsets[after]:
+            sizes[place] += sizes[after]
+            del offsets[after], sizes[after]
