@@ -34,7 +34,7 @@ def read_model(source: Source, *, arrays: Arrays = ()) -> Header:
         return header
     base = re.split(r"[/\\]", source.name)[-1]
     match = _NAME.match(base)
-    if match is None or int(match["count"]) != count:
+    if match is None or int(match["count"]) != count or not 1 <= int(match["number"]) <= count:
         raise BadSplitName(
             "{name} is one of {count} files of a model, and its name does not say which",
             name=clip(base), count=count,
