@@ -1,0 +1,75 @@
+"""One row per kind of device: what its backend says about memory.
+
+Source: `get_alignment`, `get_alloc_size`, `get_host_buffer_type` and `get_props` of
+ggml/src/ggml-{cpu,cuda,vulkan,metal,rpc}, b10605. The rows `generic` and `cuda` are those of
+zoo/README.md and proved to the byte; the others follow the source where it gives one answer and
+are marked unverified where the answer depends on the driver (Vulkan's and Metal's alignment).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvwise.device import Device
+from kvwise.gguf.types import GGMLType
+from kvwise.units import pad
+
+HOST_ALIGNMENT = 32
+"""Bytes: the CPU buffer type's alignment, also of pinned memory (ggml-cpu, TENSOR_ALIGNMENT)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendKind:
+    """Memory rules of one kind of device.
+
+    `prefix` names its buffers (`CUDA0`); `host_buffer` its pinned host memory, empty = none;
+    `row_padding` elements to which the last row of a quantized tensor is padded, 0 = never;
+    `asynchronous` = async copies and events, which pipeline parallelism needs; `maps_host` = can
+    use a mapped file in place; `op_offload_batch` = rows from which it takes work of host weights.
+    """
+
+    name: str
+    prefix: str
+    host_buffer: str = ""
+    alignment: int = 128
+    row_padding: int = 0
+    asynchronous: bool = False
+    maps_host: bool = False
+    op_offload_batch: int = 0
+    verified: bool = True
+
+
+_ROWS = (
+    BackendKind("generic", "VGPU"),
+    BackendKind("cuda", "CUDA", "CUDA_Host", 128, 512, True, op_offload_batch=32),
+    BackendKind("hip", "ROCm", "ROCm_Host", 128, 512, True, op_offload_batch=32, verified=False),
+    BackendKind(
+        "vulkan", "Vulkan", "Vulkan_Host", 64, 0, True, op_offload_batch=32, verified=False
+    ),
+    BackendKind("metal", "MTL", "", 32, 0, True, maps_host=True, verified=False),
+    BackendKind("rpc", "RPC", "", 128),
+)
+
+KINDS: dict[str, BackendKind] = {row.name: row for row in _ROWS}
+
+
+def kind_of(device: Device) -> BackendKind:
+    """The row of a device; an unknown kind behaves as `generic`."""
+    return KINDS.get(device.kind, KINDS["generic"])
+
+
+def alloc_size(kind: BackendKind | None, element: GGMLType, row: int, nbytes: int) -> int:
+    """Bytes a tensor asks for, before alignment; `row` is its first dimension in elements.
+
+    None is the host. Source: ggml_backend_cuda_buffer_type_get_alloc_size, b10605.
+    """
+    if kind is None or not kind.row_padding or not element.quantized:
+        return nbytes
+    over = row % kind.row_padding
+    return nbytes + element.row_bytes(kind.row_padding - over) if over else nbytes
+
+
+def tensor_size(kind: BackendKind | None, element: GGMLType, row: int, nbytes: int) -> int:
+    """Bytes a tensor takes in a buffer: what it asks for, aligned (ggml-alloc.c, b10605)."""
+    alignment = HOST_ALIGNMENT if kind is None else kind.alignment
+    return pad(alloc_size(kind, element, row, nbytes), alignment)
