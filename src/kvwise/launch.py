@@ -6,7 +6,9 @@ length, -1 layers = all, ...); `memory/context.py` resolves. Nothing here knows 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
 
 TOOLS = ("llama-server", "llama-cli", "llama-bench")
 NEWEST_BUILD = "b10605"
@@ -31,7 +33,7 @@ class Launch:
     flash_attn: str = "auto"  # -fa: auto, on, off
     type_k: str = "f16"  # -ctk
     type_v: str = "f16"  # -ctv
-    n_gpu_layers: int = -1  # -ngl, negative = all
+    n_gpu_layers: int = -1  # -ngl, negative = all (-1 = auto: --fit may lower it; -2 = all)
     split_mode: str = "layer"  # -sm: none, layer, row, tensor
     tensor_split: tuple[float, ...] = ()  # -ts, empty = by free memory
     main_gpu: int = 0  # -mg
@@ -41,7 +43,8 @@ class Launch:
     offload_kqv: bool = True  # not -nkvo
     op_offload: bool = True  # not --no-op-offload
     swa_full: bool = False  # --swa-full
-    mmap: bool = True  # --load-mode; False = read into buffers
+    mmap: bool = True  # --load-mode auto, mmap, mmap+mlock; False = read into buffers
+    load_mode: str = "auto"  # --load-mode as asked; `mmap` decides where weights are counted
     repack: bool = True  # not --no-repack (zoo: extra_bufts)
     embeddings: bool = False  # --embedding
     pooling: str = ""  # --pooling, empty = the model's
@@ -50,6 +53,57 @@ class Launch:
     load_mtp: bool = False  # load the MTP layers' weights
     mtp: bool = False  # the MTP draft context instead of the main one
     model_draft: str = ""  # -md
+    spec_types: tuple[str, ...] = ()  # --spec-type, without none
+    draft_n_max: int = 3  # --spec-draft-n-max
+    draft_type_k: str = "f16"  # -ctkd
+    draft_type_v: str = "f16"  # -ctvd
+    draft_gpu_layers: int = -1  # -ngld
+    draft_devices: tuple[str, ...] = ()  # -devd
+    draft_n_cpu_moe: int = 0  # -ncmoed
     mmproj: str = ""  # --mmproj
     fit: bool = True  # -fit
     extra: tuple[str, ...] = ()  # flags that are passed on and change no byte
+
+    @classmethod
+    def parse(
+        cls,
+        argv: Sequence[str],
+        *,
+        tool: str = "llama-server",
+        environ: Mapping[str, str] | None = None,
+        build: str = NEWEST_BUILD,
+    ) -> Launch:
+        """What llama.cpp would make of this command line (without the program's name).
+
+        The tool's own defaults apply first, then `environ` (LLAMA_ARG_*; None = no environment),
+        then `argv`. `--tool` and `--engine-build` in `argv` win over the parameters.
+        Raises UsageError, never anything else. `options.read` also says where each value came from.
+        """
+        from kvwise.options import read  # noqa: PLC0415  (the table is above this layer)
+
+        return read(argv, tool=tool, environ=environ, build=build).launch
+
+    def to_argv(self, *, ours: bool = False) -> list[str]:
+        """The command line of `tool` for this launch; see `options.to_argv`."""
+        from kvwise.options import to_argv  # noqa: PLC0415
+
+        return to_argv(self, ours=ours)
+
+    def to_env(self, *, ours: bool = False) -> tuple[dict[str, str], list[str]]:
+        """The same as environment, and the flags that have no variable; see `options.to_env`."""
+        from kvwise.options import to_env  # noqa: PLC0415
+
+        return to_env(self, ours=ours)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values that JSON can hold (tuples become lists there)."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Back from `as_dict`, also after JSON; unknown names raise TypeError."""
+        return cls(**{name: _frozen(value) for name, value in values.items()})
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(each) for each in value) if isinstance(value, list | tuple) else value

@@ -1,0 +1,54 @@
+"""Lists of words around the table: sorting argv by owner, naming what nobody counts."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from itertools import pairwise
+
+from kvwise.launch import Launch
+from kvwise.options.row import EVERY
+from kvwise.options.table import normal, spellings
+from kvwise.text import Phrase, phrase
+
+
+def split_argv(argv: Sequence[str], own: Container[str] = ()) -> tuple[list[str], list[str]]:
+    """(words for `read`, the rest): llama.cpp's options with their values are taken out.
+
+    `own` are flags that the caller keeps for itself although llama.cpp has them too (`--prompt`).
+    Everything after `--` belongs to the engine. Words that nobody knows stay in the rest, for the
+    caller to complain about.
+    """
+    engine: list[str] = []
+    rest: list[str] = []
+    tool = _tool(argv)
+    known = spellings(tool) if tool in EVERY else {}
+    anywhere = {flag: option for each in EVERY for flag, option in spellings(each).items()}
+    at = 0
+    while at < len(argv):
+        word = argv[at]
+        flag = normal(word)
+        if word == "--":
+            return engine + list(argv[at + 1 :]), rest
+        option = None if flag in own else known.get(flag) or anywhere.get(flag)
+        if option is None:
+            rest.append(word)
+            at += 1
+            continue
+        takes = option.kind_in(tool).takes
+        engine += argv[at : at + 1 + takes]
+        at += 1 + takes
+    return engine, rest
+
+
+def _tool(argv: Sequence[str]) -> str:
+    for word, value in pairwise(argv):
+        if normal(word) == "--tool":
+            return value
+    return EVERY[0]
+
+
+def uncounted(launch: Launch) -> tuple[Phrase, ...]:
+    """One note per passed-on option that may take memory the ledger does not count."""
+    known = spellings(launch.tool) if launch.tool in EVERY else {}
+    flags = [word for word in launch.extra if word in known and known[word].memory]
+    return tuple(phrase("what {flag} takes is not counted", flag=flag) for flag in flags)
