@@ -33,6 +33,11 @@ def phrase(template: str, /, **fields: object) -> Phrase:
     return Phrase(template, fields)
 
 
+def template(text: str, /) -> str:
+    """Marks a sentence for the translators that becomes a phrase elsewhere."""
+    return text
+
+
 @cache
 def _translations(language: str) -> gettext.NullTranslations:
     code = _CATALOGUE.get(language)

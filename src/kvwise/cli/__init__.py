@@ -1,8 +1,16 @@
-"""The command line: one file per command, loaded only when asked for."""
+"""The command line: one file per command, loaded only when asked for.
+
+A file of this folder whose name has no leading underscore is a command, `output.py` apart:
+it defines `command`. `_NAME.py` files serve several commands.
+"""
 
 from __future__ import annotations
 
 
 def main() -> None:
     """Entry point of `kvwise`."""
-    raise SystemExit(0)
+    import sys  # noqa: PLC0415
+
+    from kvwise.cli._main import run  # noqa: PLC0415
+
+    raise SystemExit(run(sys.argv[1:]))

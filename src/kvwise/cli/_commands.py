@@ -1,0 +1,284 @@
+"""How commands are found, parsed and explained.
+
+Our own options are long and may stand anywhere on the line; every other word is llama.cpp's
+(`-ngl`, `-ctk`, ...) or a positional argument and is handed on as it was written, because
+llama.cpp's table of options (`kvwise.options`) is the one that knows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+import click
+
+import kvwise
+from kvwise import cli
+from kvwise.cli._settings import SETTINGS
+from kvwise.cli.output import Printer
+from kvwise.errors import UsageError
+from kvwise.launch import TOOLS
+from kvwise.options import OPTIONS, spellings, split_argv
+from kvwise.text import phrase, template
+
+WORDS = "kvwise.words"
+"""Where a context keeps llama.cpp's options (`Context.meta`)."""
+
+NEAREST_OF = TOOLS[0]
+"""Whose options a misspelt one is compared with."""
+
+_NOT_COMMANDS = {"output"}
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+
+class CommandFolder(click.Group):
+    """The group `kvwise`: its commands are the files of this folder."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "kvwise",
+            help="What fits on your GPU with llama.cpp, to the byte, before anything is loaded.",
+            params=[click.Option(["--version"], is_flag=True, help="Show the versions.")],
+            callback=_without_command,
+            invoke_without_command=True,
+            context_settings=_HELP,
+        )
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click's)
+        names = (module.name for module in iter_modules(cli.__path__))
+        return sorted(name for name in names if name[0] != "_" and name not in _NOT_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command = import_module(f"kvwise.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)  # noqa: S101  (a file without one is our bug)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0][0] != "-" and args[0] not in self.list_commands(ctx):
+            raise click.NoSuchCommand(args[0], possibilities=self.list_commands(ctx), ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        printer = ctx.find_object(Printer) or Printer()
+        formatter.write_usage("kvwise", "COMMAND ...", prefix=printer.say(phrase("Usage: ")))
+        formatter.write_paragraph()
+        formatter.write_text(printer.say(phrase(self.help or "")))
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section(printer.say(phrase("Commands"))):
+            formatter.write_dl(
+                [(name, printer.say(phrase(_first(each)))) for name, each in commands if each]
+            )
+        _write_settings(printer, formatter, [("--version", "Show the versions.")])
+
+
+class Command(click.Command):
+    """A command with examples, translated help, and llama.cpp's options beside its own.
+
+    `engine` says that it takes llama.cpp's options; then they stand in `Context.meta[WORDS]`.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        examples: Sequence[str] = (),
+        engine: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("context_settings", _HELP)
+        super().__init__(*args, **kwargs)
+        self.examples, self.engine = examples, engine
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        counts = _value_counts(self.get_params(ctx))
+        ctx.meta[WORDS] = []
+        if self.engine:
+            ctx.meta[WORDS], args = split_argv(args, counts)
+        ours, others = split_words(args, counts)
+        for word in others:
+            if word.startswith("-") and len(word) > 1:
+                raise self._unknown(word, counts)
+        return super().parse_args(ctx, [*ours, "--", *others])
+
+    def _unknown(self, word: str, ours: Iterable[str]) -> UsageError:
+        flag = word.partition("=")[0][:80]
+        known = [*ours, *(spellings(NEAREST_OF) if self.engine else ())]
+        near = get_close_matches(flag, known, n=1, cutoff=0.5)
+        hint = "did you mean {near}?" if near else "`kvwise {name} --help` shows what it takes"
+        return UsageError(
+            "unknown option {word}", word=flag, near=near and near[0], name=self.name, hint=hint
+        )
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        printer = ctx.find_object(Printer) or Printer()
+        takes = [
+            param.make_metavar(ctx) for param in self.params if isinstance(param, click.Argument)
+        ]
+        takes.append(f"[{printer.say(phrase('options'))}]")
+        formatter.write_usage(
+            ctx.command_path, " ".join(takes), prefix=printer.say(phrase("Usage: "))
+        )
+        for paragraph in (self.help or "").split("\n\n"):
+            formatter.write_paragraph()
+            formatter.write_text(printer.say(phrase(" ".join(paragraph.split()))))
+        if self.engine:
+            formatter.write_paragraph()
+            formatter.write_text(printer.say(phrase(_ENGINE_FLAGS)))
+        rows = [(flag, printer.say(phrase(text))) for flag, text in self._option_rows()]
+        if rows:
+            with formatter.section(printer.say(phrase("Options"))):
+                formatter.write_dl(rows)
+        _write_settings(printer, formatter, [])
+        with formatter.section(printer.say(phrase("Examples"))):
+            for example in self.examples:
+                formatter.write(f"  $ {example}\n")
+
+    def _option_rows(self) -> list[tuple[str, str]]:
+        rows = [
+            (", ".join(option.opts) + _metavar(option), option.help or "")
+            for option in self.params
+            if isinstance(option, click.Option) and not option.hidden
+        ]
+        if self.engine:
+            rows += [
+                (f"{row.name} {row.value}".rstrip(), f"{row.help[:1].upper()}{row.help[1:]}.")
+                for row in OPTIONS
+                if row.ours
+            ]
+        return rows
+
+
+_ENGINE_FLAGS = template(
+    "llama.cpp's own flags are read as llama.cpp reads them, and so are its LLAMA_ARG_ variables: "
+    "-c -b -ub -np -kvu -fa -ctk -ctv -ngl -sm -ts -mg -dev -ot -cmoe -ncmoe -nkvo --swa-full ..."
+)
+
+
+def command(
+    help: str,  # noqa: A002  (click's own name for it)
+    *params: click.Parameter,
+    examples: Sequence[str],
+    engine: bool = True,
+) -> Callable[[Callable[..., int]], Command]:
+    """Make a function a command of its file.
+
+    It is called as `function(printer, **params)` and returns the exit code; with `engine`,
+    `words` are llama.cpp's options as they were written.
+    """
+
+    def make(function: Callable[..., int]) -> Command:
+        @click.pass_context
+        def callback(ctx: click.Context, /, **values: Any) -> int:
+            if engine:
+                values["words"] = ctx.meta[WORDS]
+            return function(ctx.find_object(Printer), **values)
+
+        return Command(
+            function.__module__.rpartition(".")[2],
+            help=help,
+            callback=callback,
+            params=list(params),
+            examples=examples,
+            engine=engine,
+        )
+
+    return make
+
+
+def split_words(
+    words: Sequence[str], value_counts: Mapping[str, int]
+) -> tuple[list[str], list[str]]:
+    """(our options with their values, all other words), each in the order they stood.
+
+    >>> split_words(["m.gguf", "--gpu", "6GiB", "-ngl", "9"], {"--gpu": 1})
+    (['--gpu', '6GiB'], ['m.gguf', '-ngl', '9'])
+    """
+    ours: list[str] = []
+    others: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        flag, equals, _ = word.partition("=")
+        count = value_counts.get(word, value_counts.get(flag) if flag.startswith("--") else None)
+        if count is None:
+            others.append(word)
+            continue
+        ours.append(word)
+        if not equals:
+            ours += [value for value, _ in zip(rest, range(count), strict=False)]
+    return ours, others
+
+
+def _value_counts(params: Iterable[click.Parameter]) -> dict[str, int]:
+    counts = {}
+    for option in params:
+        if isinstance(option, click.Option):
+            plain = option.is_flag or option.count
+            for flag in (*option.opts, *option.secondary_opts):
+                counts[flag] = 0 if plain else option.nargs
+    return counts
+
+
+def _metavar(option: click.Option) -> str:
+    if option.is_flag:
+        return ""
+    if isinstance(option.type, click.Choice):
+        return " " + "|".join(option.type.choices)
+    return " " + (option.metavar or (option.name or "").upper())
+
+
+def _first(each: click.Command) -> str:
+    """The first paragraph of a command's help: its line in the list of commands."""
+    return " ".join((each.help or "").split("\n\n")[0].split())
+
+
+def _write_settings(
+    printer: Printer, formatter: click.HelpFormatter, more: list[tuple[str, str]]
+) -> None:
+    rows = [
+        (", ".join(row.flags) + (" " + "|".join(row.values) if row.values else ""), row.help)
+        for row in SETTINGS
+    ]
+    with formatter.section(printer.say(phrase("Options of every command"))):
+        formatter.write_dl([(flag, printer.say(phrase(text))) for flag, text in more + rows])
+
+
+@click.pass_context
+def _without_command(ctx: click.Context, /, version: bool) -> int | None:
+    if ctx.invoked_subcommand is not None:
+        return None
+    printer = ctx.find_object(Printer) or Printer()
+    if version:
+        return _show_versions(printer)
+    if not printer.json:
+        printer.text(ctx.get_help())
+        return 0
+    raise click.MissingParameter(ctx=ctx, param_hint="COMMAND", param_type="argument")
+
+
+def _show_versions(printer: Printer) -> int:
+    import platform  # noqa: PLC0415
+
+    from kvwise.launch import NEWEST_BUILD  # noqa: PLC0415
+
+    versions = {
+        "kvwise": kvwise.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "rules_of_build": NEWEST_BUILD,
+    }
+    if printer.json:
+        printer.document({"schema": "kvwise/version/1", **versions})
+    else:
+        printer.text(
+            phrase(
+                "kvwise {kvwise}, rules of llama.cpp {rules_of_build}, Python {python}, {platform}",
+                **versions,
+            )
+        )
+    return 0

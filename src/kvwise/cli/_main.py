@@ -1,0 +1,110 @@
+"""One command line from its words to its exit code; no error leaves as a traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from kvwise.cli._commands import CommandFolder
+from kvwise.cli._settings import take_settings
+from kvwise.cli.output import Printer
+from kvwise.errors import Interrupted, KvwiseError, UsageError
+from kvwise.text import template
+
+EXIT_OK, EXIT_FAILED = 0, 1
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code (contract.md: 0, 1, 2, 3, 130)."""
+    printer = Printer(json="--json" in arguments)
+    try:
+        rest = take_settings(printer, arguments)
+        code = _run_command(printer, rest)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `kvwise size ... | head`: the reader has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except KeyboardInterrupt:
+        printer.error(Interrupted("stopped"))
+        return Interrupted.exit_code
+    except Exception as error:
+        if printer.debug:
+            raise
+        known = as_kvwise_error(error)
+        printer.error(known)
+        return known.exit_code
+    return code
+
+
+def _run_command(printer: Printer, arguments: list[str]) -> int:
+    group = CommandFolder()
+    if "_KVWISE_COMPLETE" in os.environ:  # click's own shell completion
+        group.main(prog_name="kvwise")
+    try:
+        with group.make_context("kvwise", list(arguments), obj=printer) as context:
+            result = group.invoke(context)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    return result if isinstance(result, int) else EXIT_OK
+
+
+def as_kvwise_error(error: Exception) -> KvwiseError:
+    """Any failure as one that has a sentence."""
+    match error:
+        case KvwiseError():
+            known = error
+        case click.Abort():
+            known = Interrupted("stopped")
+        case click.ClickException():
+            known = _usage_error(error)
+        case OSError(filename=str() as path):
+            known = KvwiseError("{path}: {reason}", path=path, reason=_reason(error))
+        case OSError():
+            known = KvwiseError("the system said: {reason}", reason=_reason(error))
+        case MemoryError():
+            known = KvwiseError("not enough memory on this machine for the command itself")
+        case _:
+            known = KvwiseError(
+                "kvwise itself failed: {name}: {text}",
+                name=type(error).__name__,
+                text=error,
+                hint="this is a bug; run it again with --debug and report what it prints",
+            )
+    return known
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or type(error).__name__
+
+
+def _usage_error(error: click.ClickException) -> KvwiseError:
+    """click's refusals in our words, so that they can be translated."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    name = context.command_path if context else "kvwise"
+    hint = "`{name} --help` shows what it takes"
+    match error:
+        case click.MissingParameter():
+            return UsageError("{what} is missing", what=_called(error), name=name, hint=hint)
+        case click.BadParameter():
+            return UsageError(
+                "{what}: {text}", what=_called(error), text=error.message, name=name, hint=hint
+            )
+        case click.NoSuchOption():
+            sentence, word = template("unknown option {word}"), error.option_name
+        case click.NoSuchCommand():
+            sentence, word = template("unknown command {word}"), error.command_name
+        case _:
+            return UsageError("{text}", text=error.format_message(), name=name, hint=hint)
+    near = ", ".join(sorted(error.possibilities or ()))
+    if near:
+        hint = "did you mean {near}?"
+    return UsageError(sentence, word=word, near=near, name=name, hint=hint)
+
+
+def _called(error: click.BadParameter) -> str:
+    if isinstance(error.param, click.Option):
+        return error.param.opts[-1]
+    return str(error.param_hint or (error.param and error.param.human_readable_name) or "")

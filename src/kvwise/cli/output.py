@@ -1,0 +1,314 @@
+"""The only printer: answers on stdout, everything else on stderr; text, tables, bars, JSON.
+
+Commands describe what to show (`Table`, `Bar`, phrases) and never format for a terminal.
+A pipe gets plain text at its natural width; the terminal library is imported only when
+something is printed on a terminal, because it costs as much as all the rest of a start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from kvwise.errors import KvwiseError, Refused
+from kvwise.text import Phrase, say
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Words = Phrase | str
+
+STYLES = {
+    "title": "bold",
+    "dim": "dim",
+    "good": "bold green",
+    "bad": "bold red",
+    "warn": "yellow",
+    "command": "cyan",
+    "weights": "blue",
+    "kv": "magenta",
+    "compute": "yellow",
+    "output": "cyan",
+    "overhead": "red",
+    "left": "bright_black",
+}
+GLYPHS = {
+    "weights": ("█", "#"), "kv": ("▓", "="), "compute": ("▒", "+"), "output": ("▞", "o"),
+    "overhead": ("░", "-"), "left": ("·", "."),
+}  # fmt: skip
+_SECONDS_BEFORE_A_BAR = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Text of a table with a style name of STYLES."""
+
+    words: Words
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's heading; numbers are right-aligned."""
+
+    words: Words
+    right: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of words under columns."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell | Words]]
+    title: Words = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One stacked bar: `parts` are (style, words, size); `capacity` is the size of the whole."""
+
+    label: str
+    parts: Sequence[tuple[str, Words, int]]
+    capacity: int
+    summary: Words = ""
+
+
+class Progress(Protocol):
+    """Takes how much is done so far."""
+
+    def __call__(self, done: int) -> None: ...
+
+
+def width_of(text: str) -> int:
+    """Terminal cells of a text: Chinese characters take two."""
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+
+
+@dataclass(slots=True)
+class Printer:
+    """Where a command's answer goes, in which language and shape."""
+
+    language: str = "en"
+    json: bool = False
+    color: str = "auto"
+    debug: bool = False
+    verbosity: int = 0
+    out: TextIO = field(default_factory=lambda: sys.stdout)
+    err: TextIO = field(default_factory=lambda: sys.stderr)
+    _consoles: dict[int, Console] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for stream in (self.out, self.err):
+            if hasattr(stream, "reconfigure"):  # an old code page must not end in a traceback
+                stream.reconfigure(errors="replace")
+
+    # -- words ---------------------------------------------------------------
+
+    def say(self, words: Words) -> str:
+        """A phrase in the user's language; a plain string stays as it is."""
+        return say(words, self.language) if isinstance(words, Phrase) else words
+
+    def text(self, words: Words = "", style: str = "") -> None:
+        """One paragraph of the answer."""
+        self._write(self.out, self.say(words), style)
+
+    def remark(self, words: Words, style: str = "dim") -> None:
+        """Something beside the answer (stderr); nothing with -q."""
+        if self.verbosity >= 0:
+            self._write(self.err, self.say(words), style)
+
+    def document(self, value: Mapping[str, object]) -> None:
+        """The one JSON document of a run."""
+        indent = 2 if self._is_terminal(self.out) else None
+        self.out.write(json.dumps(value, ensure_ascii=False, indent=indent) + "\n")
+
+    def json_line(self, value: Mapping[str, object]) -> None:
+        """One line of a JSON stream."""
+        self.out.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+    def error_document(self, error: KvwiseError) -> dict[str, object]:
+        """The JSON of a failure: `kvwise/refusal/1` or `kvwise/error/1`."""
+        message = self.say(error.phrase)
+        hint = self.say(error.hint) if error.hint else None
+        if isinstance(error, Refused):
+            return {
+                "schema": "kvwise/refusal/1",
+                "code": error.code,
+                "message": message,
+                "hint": hint,
+            }
+        return {
+            "schema": "kvwise/error/1",
+            "error": {"type": error.kind, "message": message, "hint": hint},
+        }
+
+    def error(self, error: KvwiseError, extra: Mapping[str, object] | None = None) -> None:
+        """A failure: one line and a hint on stderr, or JSON on stdout."""
+        if self.json:
+            self.document({**self.error_document(error), **(extra or {})})
+            return
+        label = self.say(Phrase("refused:" if isinstance(error, Refused) else "error:"))
+        self._write(self.err, f"{label} {self.say(error.phrase)}", "bad")
+        if error.hint:
+            self._write(self.err, f"{self.say(Phrase('hint:'))} {self.say(error.hint)}", "")
+
+    # -- tables and bars -----------------------------------------------------
+
+    def table(self, table: Table) -> None:
+        """A table: on a terminal as wide as it is, in a pipe as wide as needed."""
+        if table.title:
+            self.text(table.title, "title")
+        if self._is_rich(self.out):
+            self._rich_table(table)
+        else:
+            for line in self._plain_table(table):
+                self.out.write(line + "\n")
+
+    def bar(self, bar: Bar, label_width: int = 0) -> None:
+        """A stacked bar and, under it, what its parts are."""
+        label_width = max(label_width, width_of(bar.label))
+        room = max(20, min(self.width, 120) - label_width - 3)
+        indent = " " * (label_width + 2)
+        cells = bar_cells([size for _, _, size in bar.parts], bar.capacity, room)
+        row = [(bar.label + " " * (label_width - width_of(bar.label) + 2), "title")]
+        legend: list[tuple[str, str]] = [(indent, "")]
+        for (style, words, _), count in zip(bar.parts, cells, strict=True):
+            glyph = self._glyph(style)
+            row.append((glyph * count, style))
+            legend += [(glyph, style), (f" {self.say(words)}   ", "")]
+        self._spans(row)
+        self._spans(legend)
+        if bar.summary:
+            self._spans([(indent, ""), (self.say(bar.summary), "")])
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal; a pipe has 100."""
+        return shutil.get_terminal_size((100, 24)).columns
+
+    # -- progress ------------------------------------------------------------
+
+    @contextmanager
+    def progress(self, words: Words, total: int) -> Iterator[Progress]:
+        """A progress bar on stderr for work of `total` steps that takes over a second.
+
+        Nothing in a pipe, with -q, or when KVWISE_NO_PROGRESS is set.
+        """
+        hidden = bool(os.environ.get("KVWISE_NO_PROGRESS")) or self.verbosity < 0
+        if hidden or not self._is_rich(self.err):
+            yield lambda done: None  # noqa: ARG005
+            return
+        from rich.progress import Progress as RichProgress  # noqa: PLC0415
+
+        bar = RichProgress(console=self._console(self.err), transient=True)
+        task = bar.add_task(self.say(words), total=total)
+        begun = monotonic()
+
+        def update(done: int) -> None:
+            if not bar.live.is_started and monotonic() - begun > _SECONDS_BEFORE_A_BAR:
+                bar.start()
+            bar.update(task, completed=done)
+
+        try:
+            yield update
+        finally:
+            bar.stop()
+
+    # -- inside --------------------------------------------------------------
+
+    @staticmethod
+    def _is_terminal(stream: TextIO) -> bool:
+        return stream.isatty()
+
+    def _is_rich(self, stream: TextIO) -> bool:
+        if self.color == "always" or (self.color == "auto" and os.environ.get("FORCE_COLOR")):
+            return True
+        return self._is_terminal(stream)
+
+    def _console(self, stream: TextIO) -> Console:
+        if id(stream) not in self._consoles:
+            from rich.console import Console  # noqa: PLC0415
+
+            self._consoles[id(stream)] = Console(
+                file=stream,
+                force_terminal=True if self.color == "always" else None,
+                no_color=True if self.color == "never" else None,
+                highlight=False,
+                emoji=False,
+                markup=False,
+            )
+        return self._consoles[id(stream)]
+
+    def _write(self, stream: TextIO, text: str, style: str) -> None:
+        if self._is_rich(stream) and style:
+            self._console(stream).print(text, style=STYLES.get(style, ""), soft_wrap=True)
+        else:
+            stream.write(text + "\n")
+
+    def _spans(self, spans: Sequence[tuple[str, str]]) -> None:
+        if not self._is_rich(self.out):
+            self.out.write("".join(text for text, _ in spans).rstrip() + "\n")
+            return
+        from rich.text import Text  # noqa: PLC0415
+
+        parts = [(text, STYLES.get(style, "")) for text, style in spans]
+        self._console(self.out).print(Text.assemble(*parts))
+
+    def _glyph(self, style: str) -> str:
+        fancy, plain = GLYPHS[style]
+        if self._is_rich(self.out) and self.color != "never" and style != "left":
+            console = self._console(self.out)
+            fancy = "█" if console.color_system and not console.no_color else fancy
+        try:
+            fancy.encode(self.out.encoding or "utf-8")
+        except (UnicodeEncodeError, LookupError):
+            return plain
+        return fancy
+
+    def _cell(self, cell: Cell | Words) -> str:
+        return self.say(cell.words if isinstance(cell, Cell) else cell)
+
+    def _plain_table(self, table: Table) -> Iterator[str]:
+        lines = [[self.say(column.words) for column in table.columns]]
+        lines += [[self._cell(cell) for cell in row] for row in table.rows]
+        widths = [max(map(width_of, column)) for column in zip(*lines, strict=True)]
+        for line in lines:
+            cells = []
+            for text, column, width in zip(line, table.columns, widths, strict=True):
+                space = " " * (width - width_of(text))
+                cells.append(space + text if column.right else text + space)
+            yield "  ".join(cells).rstrip()
+
+    def _rich_table(self, table: Table) -> None:
+        from rich.table import Table as RichTable  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        grid = RichTable(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+        for column in table.columns:
+            grid.add_column(self.say(column.words), justify="right" if column.right else "left")
+        for row in table.rows:
+            styles = [STYLES.get(cell.style, "") if isinstance(cell, Cell) else "" for cell in row]
+            texts = [self._cell(cell) for cell in row]
+            grid.add_row(*[Text(text, style) for text, style in zip(texts, styles, strict=True)])
+        self._console(self.out).print(grid)
+
+
+def bar_cells(sizes: Sequence[int], capacity: int, room: int) -> list[int]:
+    """Whole cells for each part of a bar of `room` cells; a part that is not zero gets one.
+
+    The largest part gives way when rounding would make the bar longer than its room.
+    """
+    whole = max(capacity, sum(sizes), 1)
+    cells = [max(1, round(size * room / whole)) if size > 0 else 0 for size in sizes]
+    while sum(cells) > room and max(cells) > 1:
+        cells[cells.index(max(cells))] -= 1
+    return cells

@@ -1,0 +1,112 @@
+"""What a plan must reach: the request of a person, in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvwise.errors import UsageError
+from kvwise.plan.quality import QUALITIES
+
+_SHORTEST_ANSWER = 256  # tokens kept for an answer when -n does not say
+_USUAL_ANSWER = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """What a use needs, per slot, in tokens.
+
+    `least` must be reached (when no prompt says more), `enough` is worth giving up GPU speed or
+    nothing for; `floor` is the quality it asks for; `order` names what is compared first.
+    """
+
+    least: int
+    enough: int
+    floor: str
+    order: tuple[str, ...]
+    grow: bool = True  # what is left of the memory goes into a longer context
+
+
+_BALANCED = ("reaches", "on_gpu", "enough", "quality", "ubatch", "context", "frugal")
+
+PURPOSES: dict[str, Purpose] = {
+    "chat": Purpose(4096, 16384, "high", _BALANCED),
+    "document": Purpose(8192, 32768, "high", _BALANCED),
+    "code": Purpose(8192, 65536, "high", _BALANCED),
+    "multi-turn": Purpose(8192, 32768, "high", _BALANCED),
+    "max-context": Purpose(
+        512, 1 << 40, "medium", ("reaches", "context", "on_gpu", "quality", "ubatch", "frugal")
+    ),
+    "max-speed": Purpose(
+        2048, 4096, "high", ("reaches", "on_gpu", "plain", "ubatch", "quality", "context")
+    ),
+    "min-memory": Purpose(4096, 4096, "medium", ("reaches", "frugal", "quality"), grow=False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What the launch is for. Counts are tokens per slot; None = not said.
+
+    `min_quality` None takes the purpose's own floor. Raises UsageError for an unknown name or a
+    count that cannot be meant.
+    """
+
+    purpose: str = "chat"
+    prompt_tokens: int | None = None
+    predict_tokens: int | None = None
+    slots: int | None = None
+    min_quality: str | None = None
+    never_offload: bool = False
+
+    def __post_init__(self) -> None:
+        _one_of("goal", self.purpose, PURPOSES)
+        if self.min_quality is not None:
+            _one_of("min-quality", self.min_quality, QUALITIES)
+        _at_least("prompt-tokens", self.prompt_tokens, 0)
+        _at_least("n", self.predict_tokens, 1)
+        _at_least("slots", self.slots, 1)
+
+    @property
+    def terms(self) -> Purpose:
+        return PURPOSES[self.purpose]
+
+    @property
+    def floor(self) -> str:
+        return self.min_quality or self.terms.floor
+
+    @property
+    def least(self) -> int:
+        """Tokens that a slot must hold, or the request is not met."""
+        if self.prompt_tokens is None:
+            return max(self.terms.least, self.predict_tokens or 0)
+        return self.prompt_tokens + (self.predict_tokens or _SHORTEST_ANSWER)
+
+    @property
+    def enough(self) -> int:
+        """Tokens per slot from which on more context is no reason to give up anything else."""
+        if self.prompt_tokens is None:
+            return max(self.terms.enough, self.least)
+        asked = self.prompt_tokens + (self.predict_tokens or _USUAL_ANSWER)
+        return max(asked, self.terms.enough if self.terms.grow else asked)
+
+
+def _one_of(name: str, value: str, legal: object) -> None:
+    known = list(legal)  # type: ignore[call-overload]
+    if value not in known:
+        raise UsageError(
+            "--{name} does not know {value!r}",
+            name=name,
+            value=value,
+            values=", ".join(known),
+            hint="one of: {values}",
+        )
+
+
+def _at_least(name: str, value: int | None, least: int) -> None:
+    if value is not None and value < least:
+        raise UsageError(
+            "--{name} {value} is too small; it starts at {least}",
+            name=name,
+            value=value,
+            least=least,
+        )

@@ -1,0 +1,1 @@
+"""What this machine has: host memory and devices. One file per backend."""
