@@ -19,7 +19,9 @@ class Cache:
     """One cache of the context: attention KV, recurrent state, or DeepSeek-V4 state.
 
     `layers` are the layers that own storage; `k_row`/`v_row` elements per cell, one per such
-    layer (0 = nothing stored); bytes are totals over layers and streams without alignment.
+    layer (0 = nothing stored), `r_row`/`s_row` those of one state of every such layer; bytes are
+    totals over layers and streams without alignment. A `dsv4_state` holds `kv_bytes` and
+    `score_bytes` of `state_size` rows of `n_embd_state` elements for one compression `ratio`.
     `by_device` (device number -> bytes) includes the device's own padding.
     """
 
@@ -36,11 +38,24 @@ class Cache:
     v_bytes: int = 0
     r_bytes: int = 0
     s_bytes: int = 0
+    r_row: int = 0
+    s_row: int = 0
+    kv_bytes: int = 0
+    score_bytes: int = 0
+    ratio: int = 1
+    state_size: int = 0
+    n_embd_state: int = 0
     n_swa: int = 0
     swa_type: str = "none"
     n_rs_seq: int = 0
     by_device: dict[int, int] = field(default_factory=dict)
     reason: Phrase | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """All it stores, without alignment."""
+        attention, state = self.k_bytes + self.v_bytes, self.r_bytes + self.s_bytes
+        return attention + state + self.kv_bytes + self.score_bytes
 
 
 @dataclass(frozen=True, slots=True)
