@@ -1,0 +1,30 @@
+"""Fuzz target for the log reader: `python fuzz/fuzz_log.py -runs=200000` (atheris)."""
+
+from __future__ import annotations
+
+import sys
+
+import atheris
+
+with atheris.instrument_imports():
+    from kvwise.engine import log
+    from kvwise.engine.loaded import Collector
+
+_NEEDLES = [row.needle for row in log.lines.ROWS] + [row[1] for row in log.failures.ROWS]
+
+
+def one_input(data: bytes) -> None:
+    """Any bytes, in any two pieces, and with the words the reader looks for mixed in."""
+    provider = atheris.FuzzedDataProvider(data)
+    needle = _NEEDLES[provider.ConsumeIntInRange(0, len(_NEEDLES) - 1)].encode()
+    text = needle + provider.ConsumeBytes(sys.maxsize)
+    cut = len(text) // 2
+    whole = list(log.read([text]))
+    if list(log.read([text[:cut], text[cut:]])) != whole:
+        raise AssertionError("the pieces matter")
+    Collector().add_all(whole)
+
+
+if __name__ == "__main__":
+    atheris.Setup(sys.argv, one_input)
+    atheris.Fuzz()
