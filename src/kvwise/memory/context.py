@@ -41,6 +41,7 @@ class Context:
     embeddings: bool
     pooling: str
     mtp: bool = False
+    v_trans: bool = False  # V stored transposed: settled before `auto` looks at flash attention
     notes: tuple[str, ...] = ()  # note codes of zoo/README.md
 
     @property
@@ -110,6 +111,7 @@ def _sizes(model: Model, launch: Launch, *, flash_attn: bool) -> tuple[Context, 
         embeddings=launch.embeddings,
         pooling="none" if pooling == "unspecified" else pooling,
         mtp=launch.mtp,
+        v_trans=not flash_attn,
     )
     return context, rounded
 
@@ -124,7 +126,7 @@ def _notes(
     if context.swa_full and model.swa_type != "none":
         found.append("swa_full")
     cached = flash.has_cache(model) and not model.is_recurrent and not model.is_mla
-    if cached and not context.flash_attn and model.is_n_embd_v_gqa_variable:
+    if cached and context.v_trans and model.is_n_embd_v_gqa_variable:
         found.append("v_cache_padded")
     if model.architecture == "minimax-m3" and flash.msa_is_dense(context):
         found.append("msa_falls_back_to_dense")
