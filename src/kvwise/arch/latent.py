@@ -51,6 +51,11 @@ def _full_by_default(il: int) -> bool:
     return il < _FIRST_FULL or (il < _LISTED and (il - _FIRST_FULL) % _FULL_EVERY == 0)
 
 
+def every_indexer(draft: Draft) -> None:
+    """DeepSeek-V3.2: every layer chooses its own tokens."""
+    draft["indexer_full"] = [True] * MAX_LAYERS
+
+
 def listed_indexers(draft: Draft) -> None:
     draft.read_array("indexer_full", required=True)
 

@@ -301,6 +301,7 @@ ROWS: dict[str, Row] = {
     ),
     "deepseek32": _row(
         NORM, put(f_norm_eps=1e-6), *_DSA, "expert_gating_func!", steps.yarn_log_mul, mtp,
+        latent.every_indexer,
         family="indexed", mtp_kv="apart", split_tensor=False,
     ),
     "glm-dsa": _row(
