@@ -9,20 +9,41 @@ from kvwise.gguf.split import read_model
 
 
 def open_source(ref: str) -> Source:
-    """The bytes behind a MODEL argument. Raises SourceError, EmptyFile."""
+    """The bytes behind MODEL: a path, `hf:owner/repo[:file|quant]`, `ollama:name[:tag]` or a URL.
+
+    Raises SourceError (SourceMissing if there is no such thing), UsageError for a malformed name.
+    """
+    kind, _, name = ref.partition(":")
+    kind = kind.lower()
+    # Imported where needed: HTTP costs 0.1 s, and a local file must open at once.
+    if kind == "hf":
+        from kvwise.gguf.hub import open_hub  # noqa: PLC0415
+
+        return open_hub(name)
+    if kind == "ollama":
+        from kvwise.gguf.ollama import open_ollama  # noqa: PLC0415
+
+        return open_ollama(name)
+    if kind in {"http", "https"} and name.startswith("//"):
+        from kvwise.gguf.hub import page_to_file  # noqa: PLC0415
+        from kvwise.gguf.remote import open_url  # noqa: PLC0415
+
+        url, headers = page_to_file(ref)
+        return open_url(url, headers=headers)
     return open_file(ref)
 
 
 def open_header(ref: str, *, arrays: Arrays = ()) -> Header:
     """The header of a model: `ref` is MODEL as in the command line.
 
-    `arrays` names the metadata arrays to keep as well as the small ones (`"all"` for every one).
-    Raises SourceError when the bytes cannot be had, HeaderError when they are not sound.
+    Any file of a split model stands for all of it. `arrays` names the metadata arrays to keep as
+    well as the small ones (`"all"` for every one). Raises SourceError when the bytes cannot be
+    had, HeaderError when they are not sound.
     """
     source = open_source(ref)
     try:
         if _is_json(source):
-            from kvwise.gguf.zoo import read_zoo  # noqa: PLC0415  (json and gzip, rarely needed)
+            from kvwise.gguf.zoo import read_zoo  # noqa: PLC0415  (json and zlib, rarely needed)
 
             return read_zoo(source)
         return read_model(source, arrays=arrays)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -20,9 +21,14 @@ from kvwise.gguf.lies import EmptyFile
 class Source(Protocol):
     """Bytes that can be read at an offset. `etag` changes when the bytes do."""
 
-    name: str
-    size: int
-    etag: str
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def etag(self) -> str: ...
 
     def read(self, offset: int, length: int) -> bytes:
         """`length` bytes from `offset`; fewer only at the end. Raises SourceError."""
@@ -81,6 +87,32 @@ class FileSource:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class BytesSource:
+    """Bytes in memory, with others beside them by name (what was sent to us, tests, fuzzing)."""
+
+    __slots__ = ("_beside", "_data", "etag", "name", "size")
+
+    def __init__(
+        self, data: bytes, name: str = "memory", beside: Mapping[str, bytes] | None = None
+    ) -> None:
+        self._data = data
+        self._beside = beside or {}
+        self.name = name
+        self.size = len(data)
+        self.etag = ""
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._data[offset : offset + length]
+
+    def sibling(self, name: str) -> BytesSource:
+        if name not in self._beside:
+            raise SourceMissing("no file {path}", path=name)
+        return BytesSource(self._beside[name], name, self._beside)
+
+    def close(self) -> None:
+        """Nothing to give back."""
 
 
 def open_file(path: str) -> FileSource:
