@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kvwise.errors import UsageError
+from kvwise.text import Phrase
+from kvwise.units import MIB, parse_size
 
 KINDS = ("cuda", "vulkan", "hip", "metal", "generic")
+_KEYS = ("name", "total", "free", "kind", "reserve", "bandwidth", "cc", "sm", "unified", "os",
+         "backend", "display")  # fmt: skip
+_FROM_CATALOGUE = ("os", "backend", "display")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +36,29 @@ class Device:
     reserve_bytes: int | None = None
     unified: bool = False
     source: str = ""
+    reserve_reason: Phrase | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, text: str, *, os: str | None = None, index: int = 0) -> Device:
+        """A device from words: a name of the catalogue, a size, or `key=value` pairs.
+
+        `RTX 4060`; `6GiB` (kind generic, all of it free);
+        `name=A,total=6144MiB,free=5900MiB,kind=cuda`, whose keys are name, total, free, kind,
+        reserve, bandwidth (GB/s), cc, sm, unified, and for a name of the catalogue os, backend,
+        display. `os` (linux, windows, macos) decides what a catalogue GPU has free; the running
+        one if None. Raises UsageError.
+        """
+        from kvwise.catalogue import device_of, exactly, find  # noqa: PLC0415  (a door upward)
+
+        if "=" in text:
+            return replace(_from_pairs(text, os), index=index)
+        known = exactly(text)
+        if known is None:
+            size = _size(text)
+            if size is not None:
+                return _generic(text.strip(), size, index)
+            known = find(text)
+        return device_of(known, os=os, index=index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,4 +68,159 @@ class Host:
     total_bytes: int = 0
     available_bytes: int = 0
     limit_bytes: int | None = None
-    cpu_features: tuple[str, ...] = ()  # as Linux names them (`avx2`); empty = unknown
+
+    @classmethod
+    def of(cls, text: str) -> Host:
+        """`32GiB` (all of it available), or `total=32GiB,available=20GiB,limit=16GiB`.
+
+        Raises UsageError.
+        """
+        if "=" not in text:
+            size = _positive(parse_size(text), text)
+            return cls(size, size)
+        pairs = _pairs(text, ("total", "available", "limit"))
+        if "total" not in pairs:
+            raise UsageError("{text!r} says no total", text=text)
+        total = _positive(parse_size(pairs["total"]), text)
+        available = parse_size(pairs["available"]) if "available" in pairs else total
+        if available > total:
+            raise UsageError("{text!r} has more available than there is", text=text)
+        return cls(total, available, parse_size(pairs["limit"]) if "limit" in pairs else None)
+
+    @property
+    def usable_bytes(self) -> int:
+        """What a process may take: available, or the limit if that is less."""
+        if self.limit_bytes is None:
+            return self.available_bytes
+        return min(self.available_bytes, self.limit_bytes)
+
+
+def _size(text: str) -> int | None:
+    """Bytes, or None if the text is no size. A bare number below 1 MiB is a model number."""
+    try:
+        size = parse_size(text)
+    except UsageError:
+        return None
+    if text.strip().isdigit() and size < MIB:
+        return None
+    return _positive(size, text)
+
+
+def _positive(size: int, text: str) -> int:
+    if size <= 0:
+        raise UsageError("{text!r} is no memory at all", text=text)
+    return size
+
+
+def _generic(name: str, size: int, index: int = 0) -> Device:
+    return Device(name, "generic", size, size, index, source="given")
+
+
+def _pairs(text: str, keys: tuple[str, ...]) -> dict[str, str]:
+    """`a=1,b=2`; a part without `=` belongs to the value before it (names have commas)."""
+    pairs: dict[str, str] = {}
+    last = ""
+    for part in text.split(","):
+        key, equals, value = part.partition("=")
+        key = key.strip().lower()
+        if equals and key in keys:
+            if key in pairs:
+                raise UsageError("{key} is given twice in {text!r}", key=key, text=text)
+            pairs[key], last = value.strip(), key
+        elif equals or not last:
+            raise UsageError(
+                "{key!r} is not one of {keys}", key=key, keys=", ".join(keys), text=text
+            )
+        else:
+            pairs[last] += "," + part
+    return pairs
+
+
+def _from_pairs(text: str, os: str | None) -> Device:
+    pairs = _pairs(text, _KEYS)
+    device = _named(pairs, text, os)
+    changes: dict[str, Any] = {}
+    for key, name in (
+        ("total", "total_bytes"),
+        ("free", "free_bytes"),
+        ("reserve", "reserve_bytes"),
+    ):
+        if key in pairs:
+            changes[name] = parse_size(pairs[key])
+    if "kind" in pairs:
+        changes["kind"] = _kind(pairs["kind"])
+    if "bandwidth" in pairs:
+        changes["bandwidth_bytes_per_s"] = _bandwidth(pairs["bandwidth"])
+    if "cc" in pairs:
+        changes["compute_capability"] = _capability(pairs["cc"])
+    if "sm" in pairs:
+        changes["sm_count"] = _whole(pairs["sm"])
+    if "unified" in pairs:
+        changes["unified"] = _yes(pairs["unified"])
+    if "total" in pairs and "free" not in pairs:
+        changes["free_bytes"] = changes["total_bytes"]
+    device = replace(device, **changes)
+    _positive(device.total_bytes, text)
+    if device.free_bytes > device.total_bytes:
+        raise UsageError("{text!r} has more free than there is", text=text)
+    return device
+
+
+def _named(pairs: dict[str, str], text: str, os: str | None) -> Device:
+    """The device that the pairs start from: a name of the catalogue, or nothing but a name."""
+    if "total" in pairs:
+        extra = [key for key in _FROM_CATALOGUE if key in pairs]
+        if extra:
+            raise UsageError(
+                "{key} is for names of the catalogue; {text!r} gives a total",
+                key=extra[0], text=text,
+            )  # fmt: skip
+        return Device(pairs.get("name") or "GPU", source="given")
+    if "name" not in pairs:
+        raise UsageError("{text!r} says neither a total nor a name", text=text)
+    from kvwise.catalogue import device_of, find  # noqa: PLC0415  (a door upward)
+
+    display = _yes(pairs["display"]) if "display" in pairs else None
+    backend = pairs.get("backend") or pairs.get("kind")
+    gpu = find(pairs["name"])
+    if backend not in gpu.backends and "backend" not in pairs:
+        backend = None
+    return device_of(gpu, os=pairs.get("os", os), backend=backend, display=display)
+
+
+def _kind(text: str) -> str:
+    if text not in KINDS:
+        raise UsageError("{text!r} is not one of {kinds}", text=text, kinds=", ".join(KINDS))
+    return text
+
+
+def _yes(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off"):
+        return False
+    raise UsageError("{text!r} is neither yes nor no", text=text)
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,6}", text):
+        raise UsageError("{text!r} is not a whole number", text=text)
+    return int(text)
+
+
+def _capability(text: str) -> str:
+    if not re.fullmatch(r"[0-9]{1,2}\.[0-9]", text):
+        raise UsageError("{text!r} is not a compute capability", text=text, hint="like 8.9")
+    return text
+
+
+def _bandwidth(text: str) -> int:
+    """Bytes per second out of GB/s (10^9, as vendors print)."""
+    number = text.lower().removesuffix("gb/s").strip()
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 10**9:
+        raise UsageError("{text!r} is not a bandwidth in GB/s", text=text)
+    return round(value * 10**9)

@@ -1,0 +1,24 @@
+"""Devices by name: the catalogue of GPUs and what each leaves free at start.
+
+`device(text)` is behind `Device.of`. Nothing here looks at this machine, except for the name of
+its operating system when none is given.
+"""
+
+from __future__ import annotations
+
+from kvwise.catalogue.gpus import Gpu, exactly, find, gpus
+from kvwise.catalogue.offline import device_of, running_os, total_mib
+from kvwise.catalogue.start import STARTS, Start, context_bytes
+
+__all__ = [
+    "STARTS",
+    "Gpu",
+    "Start",
+    "context_bytes",
+    "device_of",
+    "exactly",
+    "find",
+    "gpus",
+    "running_os",
+    "total_mib",
+]

@@ -1,0 +1,132 @@
+"""The GPUs we know, and which one a name means.
+
+Data: data/gpus.json, from vendor sheets and public logs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kvwise.errors import UsageError
+
+_WORD = re.compile(r"[a-z]+|\d+")
+# words that vendors print and people leave out
+_NOISE = {"nvidia", "geforce", "amd", "radeon", "intel", "r", "tm", "apple", "graphics", "gpu",
+          "generation", "tesla", "qualcomm", "vram", "graphic", "card"}  # fmt: skip
+_WAY = {"gib": "gb", "g": "gb", "gig": "gb", "mobile": "laptop", "notebook": "laptop"}
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One row of the catalogue. MiB and GB/s as printed; `reported` is what drivers and engines
+    said, by `os_backend`. For unified memory `memory_mib_nominal` is the machine's RAM."""
+
+    name: str
+    vendor: str
+    family: str
+    driver_name: str
+    memory_mib_nominal: int
+    backends: tuple[str, ...]
+    source: str
+    aliases: tuple[str, ...] = ()
+    reported: dict[str, int] = field(default_factory=dict)
+    bandwidth_gb_s: float | None = None
+    compute_capability: str | None = None
+    gfx: str | None = None
+    xe: str | None = None
+    arch: str = ""
+    sm_count: int | None = None
+    fp16_tflops_dense: float | None = None
+    fp16_kind: str | None = None
+    tensor_cores: bool = False
+    unified: bool = False
+    pcie: str | None = None
+    note: str = ""
+
+
+@cache
+def gpus() -> tuple[Gpu, ...]:
+    """The whole catalogue."""
+    text = (Path(__file__).parent.parent / "data" / "gpus.json").read_text(encoding="utf-8")
+    return tuple(_gpu(row) for row in json.loads(text))
+
+
+def _gpu(row: dict[str, Any]) -> Gpu:
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+    return Gpu(**values)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    words = _WORD.findall(text.lower())
+    return tuple(_WAY.get(word, word) for word in words if word not in _NOISE)
+
+
+@cache
+def _by_words() -> dict[tuple[str, ...], list[Gpu]]:
+    index: dict[tuple[str, ...], list[Gpu]] = {}
+    for gpu in gpus():
+        names = {gpu.name, *gpu.aliases}
+        for words in {_words(name) for name in names}:
+            index.setdefault(words, []).append(gpu)
+    return index
+
+
+def exactly(text: str) -> Gpu | None:
+    """The GPU whose name or alias this is, spaces, case and vendor words aside."""
+    plain = text.strip().lower()
+    for gpu in gpus():
+        if plain == gpu.name.lower() or plain in (alias.lower() for alias in gpu.aliases):
+            return gpu
+    found = _by_words().get(_words(text), []) if _words(text) else []
+    return found[0] if len(found) == 1 else None
+
+
+def find(text: str) -> Gpu:
+    """The one GPU that `text` can mean.
+
+    Raises UsageError with the candidates when it can mean several, and with near names when it
+    means none.
+    """
+    gpu = exactly(text)
+    if gpu is not None:
+        return gpu
+    asked = set(_words(text))
+    found = [gpu for gpu in gpus() if asked and _means(asked, gpu)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(
+            "{text!r} can mean {count} GPUs",
+            text=text, count=len(found), names=_listed([gpu.name for gpu in found]),
+            hint="one of {names}",
+        )  # fmt: skip
+    raise _unknown(text)
+
+
+def _means(asked: set[str], gpu: Gpu) -> bool:
+    return any(asked <= set(_words(name)) for name in (gpu.name, *gpu.aliases))
+
+
+def _unknown(text: str) -> UsageError:
+    names = {alias.lower(): alias for gpu in gpus() for alias in gpu.aliases}
+    near = difflib.get_close_matches(text.lower()[:80], names, n=3, cutoff=0.6)
+    if near:
+        return UsageError(
+            "no GPU called {text!r} in the catalogue", text=text,
+            names=_listed([names[each] for each in near]), hint="did you mean {names}?",
+        )  # fmt: skip
+    return UsageError(
+        "no GPU called {text!r} in the catalogue", text=text,
+        hint="give its size instead, like 8GiB",
+    )  # fmt: skip
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:8])
+    return shown if len(names) <= 8 else f"{shown} ..."
