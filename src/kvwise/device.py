@@ -68,6 +68,7 @@ class Host:
     total_bytes: int = 0
     available_bytes: int = 0
     limit_bytes: int | None = None
+    cpu_features: tuple[str, ...] = ()  # as Linux names them (`avx2`); empty = unknown
 
     @classmethod
     def of(cls, text: str) -> Host:
