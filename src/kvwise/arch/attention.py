@@ -8,12 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kvwise.arch.store import KVStore, Store, kv
+from kvwise.errors import Refused
 from kvwise.gguf.model import Model
 
 
 def stores(model: Model, mtp: bool, apart: bool) -> tuple[Store, ...]:
-    """One cache, or two when some layers have a window."""
+    """One cache, or two when some layers have a window.
+
+    Raises Refused (internal_abort) for a window that no layer has.
+    """
     layers = context_layers(model, mtp, apart)
+    if model.is_swa_any != (model.swa_type != "none"):
+        raise Refused(
+            "internal_abort",
+            "{architecture} model: the file gives a window to no layer, llama.cpp stops on that",
+            hint="the sliding_window_pattern of the file is wrong: convert the model again",
+            architecture=model.architecture,
+        )
     if model.swa_type == "none":
         return (kv(model, "main", layers),)
     return windowed_pair(model, layers)

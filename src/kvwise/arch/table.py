@@ -79,6 +79,8 @@ _DEEPSEEK2 = (
     "expert_gating_func", latent.gating_by_vocabulary, steps.yarn_log_mul, mtp,
     "f_attn_temp_scale n_attn_temp_floor_scale",
 )  # fmt: skip
+_APART: dict[int, Literal["kept", "apart"]] = {10821: "apart"}
+"""llama.cpp pull request 28630: merged after b10820 and measured in b11549."""
 _ERNIE = (steps.sections(required=False), _RMS)
 _QWEN3VL = ("n_deepstack_layers", steps.sections(required=True), _RMS)
 _QWEN35 = (_RMS, steps.sections(required=True), _SSM2, mtp, recurrent.interval(4))
@@ -158,7 +160,7 @@ ROWS: dict[str, Row] = {
     "glm4moe": _row(
         NEOX, "n_ff_exp!", _RMS, steps.sections(required=False),
         "n_expert_shared! n_layer_dense_lead", _WEIGHTS, "expert_gating_func", gating(SIGMOID),
-        mtp, mtp_kv_since={11549: "apart"}, rope_if=("use_mrope", MROPE),
+        mtp, mtp_kv_since=_APART, rope_if=("use_mrope", MROPE),
     ),
     "bitnet": _row(NEOX, _RMS, split_tensor=False),
     "t5": _row(
@@ -247,7 +249,7 @@ ROWS: dict[str, Row] = {
     "cohere2moe": _row(
         NORM, steps.either_norm, "n_swa! f_logit_scale! n_layer_dense_lead! n_ff_exp! n_ff_shexp "
         "n_expert_shared", _WEIGHTS, "expert_gating_func", mtp, gating(SIGMOID),
-        window(4, dense_first=True, or_listed=True),
+        window(4, dense_first=True, or_listed=True), mtp_kv_since=_APART,
     ),
     "olmo2": _row(
         NEOX, _RMS, "n_swa", window(4, optional=True, rope="unscaled"), split_tensor=False
@@ -293,7 +295,7 @@ ROWS: dict[str, Row] = {
         rope_if=("dsv4_hc_mult", NORM),
     ),
     # latent attention
-    "deepseek2": _row(NORM, *_DEEPSEEK2, split_tensor=False),
+    "deepseek2": _row(NORM, *_DEEPSEEK2, mtp_kv_since=_APART, split_tensor=False),
     "mistral4": _row(NORM, *_DEEPSEEK2, split_tensor=False),
     "deepseek2-ocr": _row(
         NORM, _RMS, "n_layer_dense_lead n_ff_exp! n_expert_shared!", _WEIGHTS, "expert_gating_func",
