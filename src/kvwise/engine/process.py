@@ -1,0 +1,350 @@
+"""One child process, kept in hand: started, heard, watched, ended, never left behind.
+
+A child gets its own session (Ctrl-C in the terminal is ours to handle), dies with kvwise, is the
+first to go when memory runs out, and never sees LLAMA_ARG_* of the user's shell. Its stderr is the
+engine's log: it is kept in a file, read into events as it comes, and its silence is noticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import psutil
+
+from kvwise.engine import events as ev
+from kvwise.engine.loaded import Collector, Loaded
+from kvwise.engine.log import Reader
+from kvwise.engine.outcome import Ending, Outcome, ending_of
+from kvwise.units import MIB
+
+TICK_S = 0.05
+IDLE_TICK_S = 0.2
+TAIL_LINES = 200
+GRACE_S = 5.0
+
+_starter = ThreadPoolExecutor(1, thread_name_prefix="kvwise-starter")
+"""Starts every child: the death of the starting thread is what a child is told of (launcher.py)."""
+
+
+def _available_bytes() -> int:
+    return int(psutil.virtual_memory().available)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a child may do. None = no limit. `silence_s` counts only until it is ready, and a
+    child that still reads from disk or fills memory is not silent."""
+
+    silence_s: float | None = None
+    memory_floor_bytes: int | None = 128 * MIB  # end it when the machine has less than this
+    address_space_bytes: int | None = None  # RLIMIT_AS
+    oom_score: int = 1000
+    available_bytes: Callable[[], int] = _available_bytes
+
+
+def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Our environment without engine settings of the user's shell, and without backtraces."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_ARG_")}
+    kept["GGML_NO_BACKTRACE"] = "1"  # else an assertion starts gdb
+    kept.update(extra or {})
+    return kept
+
+
+class Child:
+    """A running process. `loaded` is what its log said so far, `outcome` how it ended."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        log: Path | None = None,
+        limits: Limits | None = None,
+        environment: Mapping[str, str] | None = None,
+        on_record: Callable[[ev.Record], None] | None = None,
+        ends_with_stdin: bool = False,
+    ) -> None:
+        self.argv = tuple(argv)
+        self.log = log
+        self.limits = limits or Limits()
+        self.answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()  # lines of its stdout
+        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self.outcome: Outcome | None = None
+        self.peak_rss_bytes = 0
+        self._on_record = on_record
+        self._ends_with_stdin = ends_with_stdin
+        self._collector = Collector()
+        self._changed = threading.Condition()
+        self._verdict: tuple[Ending, dict[str, object]] | None = None
+        self._ready = False
+        self._started = self._last_sign = time.monotonic()
+        self._progress = (0, 0)
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+        self._process = _starter.submit(self._start, clean_environment(environment)).result()
+        self._psutil = _psutil_of(self._process.pid)
+        self._readers = [
+            threading.Thread(target=self._hear, name="kvwise-log", daemon=True),
+            threading.Thread(target=self._listen, name="kvwise-answers", daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+        threading.Thread(target=self._watch, name="kvwise-watch", daemon=True).start()
+
+    def _start(self, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        command = list(self.argv)
+        if os.name == "posix":
+            limits = self.limits
+            command = [
+                sys.executable, "-I", "-S", str(Path(__file__).with_name("launcher.py")), "become",
+                str(os.getpid()), str(limits.oom_score), str(limits.address_space_bytes or 0),
+                *command,
+            ]  # fmt: skip
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+            bufsize=0,
+        )
+
+    # -- what others ask ----------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def loaded(self) -> Loaded:
+        """What its log says so far."""
+        return self._collector.loaded
+
+    @property
+    def alive(self) -> bool:
+        return self.outcome is None
+
+    def mark_ready(self) -> None:
+        """It serves now: an exit is no refusal any more, and silence is normal."""
+        self._ready = True
+
+    def wait_until(self, test: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Wait until `test()` holds (checked at each log line), it ended, or time is up."""
+        with self._changed:
+            self._changed.wait_for(lambda: test() or not self.alive, timeout_s)
+            return test()
+
+    def wait(self, timeout_s: float | None = None) -> Outcome | None:
+        """Wait for its end."""
+        self.wait_until(lambda: not self.alive, timeout_s)
+        return self.outcome
+
+    def stop(self, grace_s: float = GRACE_S) -> Outcome:
+        """Ask it to end (stdin closed, then SIGTERM), then insist. Returns how it ended."""
+        self._end(Ending.STOPPED)
+        with contextlib.suppress(OSError):
+            if self._process.stdin:
+                self._process.stdin.close()
+        if not (self._ends_with_stdin and self.wait(grace_s)):
+            self._signal(signal.SIGTERM)
+        if not self.wait(grace_s):
+            self.kill()
+        outcome = self.wait()
+        assert outcome is not None  # noqa: S101 (wait without a time limit)
+        return outcome
+
+    def kill(self, ending: Ending = Ending.STOPPED, **facts: object) -> None:
+        """End it and everything it started, at once."""
+        self._end(ending, **facts)
+        self._signal(_KILL)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+            self.wait(GRACE_S)
+
+    # -- threads ------------------------------------------------------------------------------
+
+    def _hear(self) -> None:
+        """stderr -> log file, tail and events."""
+        reader, split = Reader(), _Lines()
+        stream = self._process.stderr
+        assert stream is not None  # noqa: S101 (asked for above)
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(self.log.open("wb")) if self.log else None
+            while data := os.read(stream.fileno(), 1 << 16):
+                if file:
+                    file.write(data)
+                    file.flush()
+                self._take(split.feed(data), reader.feed(data))
+            self._take(split.close(), reader.close())
+
+    def _take(self, lines: list[str], records: list[ev.Record]) -> None:
+        with self._changed:
+            self._last_sign = time.monotonic()
+            self.tail.extend(lines)
+            for record in records:
+                self._collector.add(record)
+                if self._on_record:
+                    self._on_record(record)
+            self._changed.notify_all()
+
+    def _listen(self) -> None:
+        """stdout -> lines for whoever asks."""
+        stream: IO[bytes] | None = self._process.stdout
+        assert stream is not None  # noqa: S101 (asked for above)
+        split = _Lines()
+        while data := os.read(stream.fileno(), 1 << 16):
+            for line in split.feed(data):
+                self.answers.put(line)
+            with self._changed:
+                self._changed.notify_all()
+        for line in split.close():
+            self.answers.put(line)
+        self.answers.put(None)
+        with self._changed:
+            self._changed.notify_all()
+
+    def _watch(self) -> None:
+        """Memory, silence and the end."""
+        while not self._dead():
+            self._sample()
+            time.sleep(TICK_S if not self._ready else IDLE_TICK_S)
+        self._signal(_KILL)  # whatever it started goes with it, while its group id is still its own
+        code = self._process.wait()
+        for reader in self._readers:
+            reader.join(GRACE_S)
+        with self._changed:
+            self.outcome = self._judge(code)
+            self._changed.notify_all()
+
+    def _sample(self) -> None:
+        rss, moved = _usage(self._psutil)
+        self.peak_rss_bytes = max(self.peak_rss_bytes, rss)
+        now = time.monotonic()
+        if moved > self._progress[1] or rss > self._progress[0] + MIB:
+            self._progress = (rss, moved)
+            self._last_sign = now
+        silence, limits = now - self._last_sign, self.limits
+        if not self._ready and limits.silence_s is not None and silence > limits.silence_s:
+            self.kill(Ending.HUNG, silence_s=silence)
+        if limits.memory_floor_bytes is not None:
+            available = limits.available_bytes()
+            if available < limits.memory_floor_bytes:
+                self.kill(Ending.LOW_MEMORY, available_bytes=available)
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def _dead(self) -> bool:
+        """Has it ended? Leaves it unreaped, so that its pid is not given to another process."""
+        if os.name == "posix" and self._process.returncode is None:
+            options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            try:
+                return os.waitid(os.P_PID, self.pid, options) is not None
+            except ChildProcessError:
+                return True
+        return self._process.poll() is not None
+
+    def _end(self, ending: Ending, **facts: object) -> None:
+        """Remember why we end it; the first reason counts."""
+        if self._verdict is None and not self._dead():
+            self._verdict = (ending, facts)
+
+    def _signal(self, number: int) -> None:
+        if self._process.returncode is not None:
+            return
+        with contextlib.suppress(OSError):
+            if os.name == "posix":
+                os.killpg(self._process.pid, number)  # its own session: group id is its pid
+            else:
+                self._process.kill()
+
+    def _judge(self, code: int) -> Outcome:
+        failures = tuple(
+            record.event.code
+            for record in self.loaded.failures
+            if isinstance(record.event, ev.Failure)
+        )
+        ending, facts = self._verdict or (ending_of(code, ready=self._ready), {})
+        taken = self.loaded.failure("port_taken")
+        if taken and self._verdict is None:
+            ending, facts = Ending.PORT_TAKEN, {"port": int(taken.fields["port"])}
+        return Outcome(
+            ending=ending,
+            code=code,
+            pid=self.pid,
+            seconds=time.monotonic() - self._started,
+            ready=self._ready,
+            said=self._said(),
+            tail=tuple(self.tail),
+            peak_rss_bytes=self.peak_rss_bytes,
+            failures=failures,
+            **facts,  # type: ignore[arg-type]  # fields of Outcome, named where they are known
+        )
+
+    def _said(self) -> str:
+        if self.loaded.failures:
+            return self.loaded.failures[0].text.strip()
+        return next((line.strip() for line in reversed(self.tail) if line.strip()), "")
+
+
+_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+
+
+def _psutil_of(pid: int) -> psutil.Process | None:
+    try:
+        return psutil.Process(pid)
+    except psutil.Error:
+        return None
+
+
+def _usage(process: psutil.Process | None) -> tuple[int, int]:
+    """Resident bytes, and bytes it has read from disk so far."""
+    if process is None:
+        return 0, 0
+    try:
+        rss = int(process.memory_info().rss)
+        counters = process.io_counters() if hasattr(process, "io_counters") else None
+    except psutil.Error:
+        return 0, 0
+    return rss, int(counters.read_bytes) if counters else 0
+
+
+class _Lines:
+    """Bytes in any pieces -> whole lines of text."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[str]:
+        *whole, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[: 1 << 20]
+        return [line.decode("utf-8", "replace").rstrip("\r") for line in whole]
+
+    def close(self) -> list[str]:
+        rest, self._rest = self._rest, b""
+        return [rest.decode("utf-8", "replace")] if rest else []
