@@ -26,7 +26,7 @@ VERSIONS: Final = (2, 3)
 DEFAULT_ALIGNMENT: Final = 32
 MAX_KEYS: Final = 65_536
 MAX_KEY_BYTES: Final = 65_535
-MAX_STRINGS: Final = 16 * 1024 * 1024
+MAX_STRINGS: Final = 4 * 1024 * 1024
 """Strings in all arrays of one header together; the largest vocabularies have 0.6 million."""
 
 MAX_KEPT: Final = 16 * 1024 * 1024

@@ -40,33 +40,31 @@ def read_model(source: Source, *, arrays: Arrays = ()) -> Header:
             name=clip(base), count=count,
             hint="give the files their names back: NAME-00001-of-{count:05d}.gguf",
         )  # fmt: skip
-    names = [shard_name(match["prefix"], index, count) for index in range(count)]
     here = int(match["number"]) - 1
-    headers = _read_all(source, names, {here: header}, arrays)
-    for index, (shard, name) in enumerate(zip(headers, names, strict=True)):
-        _check_shard(shard, name, index, count)
-    return _join(headers)
+    return _join(_read_all(source, match["prefix"], count, {here: header}, arrays))
 
 
 def _read_all(
-    source: Source, names: list[str], known: dict[int, Header], arrays: Arrays
+    source: Source, prefix: str, count: int, known: dict[int, Header], arrays: Arrays
 ) -> list[Header]:
     headers: list[Header] = []
     missing: list[str] = []
-    for index, name in enumerate(names):
+    for index in range(count):
+        name = shard_name(prefix, index, count)
         try:
             shard = known.get(index) or _read_sibling(source, name, arrays)
         except SourceMissing:
             missing.append(name)
-            if len(missing) > _NAMED_MISSING:
+            if len(missing) > _NAMED_MISSING:  # a count of 65,535 may be a lie
                 break
         else:
+            _check_shard(shard, name, index, count)
             headers.append(shard)
     if missing:
         more = ["..."] if len(missing) > _NAMED_MISSING else []
         raise SourceMissing(
             "missing of this model's {count} files: {names}",
-            count=len(names), names=", ".join(missing[:_NAMED_MISSING] + more),
+            count=count, names=", ".join(missing[:_NAMED_MISSING] + more),
             hint="download the rest into the same folder",
         )  # fmt: skip
     return headers
