@@ -8,7 +8,7 @@ are marked unverified where the answer depends on the driver (Vulkan's and Metal
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvwise.device import Device
 from kvwise.gguf.types import GGMLType
@@ -52,10 +52,19 @@ _ROWS = (
 
 KINDS: dict[str, BackendKind] = {row.name: row for row in _ROWS}
 
+ZOO = "zoo"
+"""`Device.source` of the zoo's virtual GPUs, whose buffers are VGPU0, VGPU1... and VGPU_Host."""
+
+_ZOO_KINDS = {
+    row.name: replace(row, prefix="VGPU", host_buffer="VGPU_Host" if row.host_buffer else "")
+    for row in _ROWS
+}
+
 
 def kind_of(device: Device) -> BackendKind:
     """The row of a device; an unknown kind behaves as `generic`."""
-    return KINDS.get(device.kind, KINDS["generic"])
+    rows = _ZOO_KINDS if device.source == ZOO else KINDS
+    return rows.get(device.kind, rows["generic"])
 
 
 def alloc_size(kind: BackendKind | None, element: GGMLType, row: int, nbytes: int) -> int:

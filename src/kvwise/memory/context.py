@@ -121,11 +121,11 @@ def _notes(
 ) -> list[str]:
     """Codes of what the engine says while it builds the caches and the graph."""
     found = []
-    if flash.fused_unavailable(model, context, placement, devices):
+    if flash.delta_net_unavailable(model, context, placement, devices):
         found.append("fused_op_unavailable")
     if context.swa_full and model.swa_type != "none":
         found.append("swa_full")
-    cached = flash.has_cache(model) and not model.is_recurrent and not model.is_mla
+    cached = flash.has_cache(model) and not model.is_recurrent
     if cached and context.v_trans and model.is_n_embd_v_gqa_variable:
         found.append("v_cache_padded")
     if model.architecture == "minimax-m3" and flash.msa_is_dense(context):

@@ -35,8 +35,9 @@ STATE_FOLLOWS_NEXT = frozenset(
 DELTA_NET = frozenset({"qwen3next", "qwen35", "qwen35moe", "kimi-linear", "kimi-k3", "bailingmoe3"})
 """Architectures with the fused gated delta net."""
 
-INDEXER = frozenset({"deepseek32", "deepseek4", "glm-dsa", "dots3note"})
-"""Architectures with the fused lightning indexer."""
+CROSS = frozenset({"t5", "t5encoder"})
+"""Self attention carries a position bias, which excludes flash attention; cross attention has no
+cache and projects the whole encoder output."""
 
 CHUNK_TOKENS = 16
 """Tokens per sequence of the chunked delta net's probe graph."""
@@ -44,7 +45,6 @@ CHUNK_TOKENS = 16
 _EQUAL_HEADS = frozenset({40, 64, 72, 80, 96, 112, 128, 256})
 _GROUPED_HEADS = {192: (128, 8), 320: (256, 32), 512: (512, 1), 576: (512, 1)}
 _KV_TYPES = frozenset({"f32", "f16", "bf16", "q4_0", "q8_0"})
-_INDEXER_TYPES = _KV_TYPES | {"q4_1", "q5_0", "q5_1"}
 
 
 def attention_available(
@@ -66,10 +66,13 @@ def attention_layers(model: Model, context: Context) -> Iterator[int]:
         return
     if model.router_layer >= 0:
         yield model.router_layer
-    if model.has_encoder and not model.has_decoder:
-        return  # T5 adds a position bias to the scores, which excludes it
+    if model.architecture == "t5":
+        yield from range(min(model.dec_n_layer, model.n_layer))
+        return
+    if model.architecture in CROSS:
+        return
     both = model.architecture in STATE_FOLLOWS_SAME
-    for layer in range(model.dec_n_layer if model.has_encoder else model.n_layer):
+    for layer in range(model.n_layer):
         if (both or not model.is_recr(layer)) and model.n_head[layer] and model.n_head_kv[layer]:
             yield layer
 
@@ -89,7 +92,7 @@ def _stays(
 
 
 def _writes_cache(model: Model, layer: int) -> bool:
-    return has_cache(model) and not model.has_encoder and model.has_kv(layer)
+    return has_cache(model) and model.architecture not in CROSS and model.has_kv(layer)
 
 
 def has_cache(model: Model) -> bool:
@@ -117,8 +120,8 @@ def _pulled_to(
 
 def _rows_beside(model: Model, context: Context, layer: int) -> int:
     """Rows of the largest node with a host weight that decides for this attention."""
-    if model.has_encoder:
-        return model.n_ctx_train  # cross attention projects the whole encoder output
+    if model.architecture in CROSS:
+        return model.n_ctx_train
     per_token = 1
     if not model.has_kv(layer):
         per_token = model.n_head[layer]  # the norm of each query head comes last before it
@@ -153,7 +156,7 @@ def supported(model: Model, context: Context, device: Device, layer: int) -> boo
     """Whether a device has flash attention for this layer's heads and cache types."""
     if not kind_of(device).row_padding:  # only CUDA and its HIP build restrict it
         return True
-    cached = has_cache(model) and not model.has_encoder
+    cached = has_cache(model) and model.architecture not in CROSS
     k_type = _as_read(context.type_k) if cached else "f16"
     v_type = _as_read(context.type_v) if cached else "f16"
     if k_type != v_type or k_type not in _KV_TYPES:
@@ -172,40 +175,19 @@ def _as_read(name: str) -> str:
     return "f16" if name == "f32" else name
 
 
-def fused_unavailable(
+def delta_net_unavailable(
     model: Model, context: Context, placement: Placement, devices: Sequence[Device]
 ) -> bool:
-    """Whether another fused operation (delta net, indexer) is switched off."""
-    if not devices:
+    """Whether the chunked form of the fused delta net is switched off.
+
+    The other fused operations (indexer, hyper connections) stay: every published shape runs
+    everywhere, and their probe is too small to be pulled to a GPU.
+    """
+    if not devices or model.architecture not in DELTA_NET or not context.op_offload:
         return False
-    if model.architecture in DELTA_NET:
-        return _delta_net_is_pulled(model, context, placement, devices)
-    if model.architecture in INDEXER:
-        return any(
-            not _indexer_runs(model, context, devices[home])
-            for layer in attention_layers(model, context)
-            if (home := placement.of(layer)) != HOST and _has_indexer(model, layer)
-        )
-    return False
-
-
-def _delta_net_is_pulled(
-    model: Model, context: Context, placement: Placement, devices: Sequence[Device]
-) -> bool:
     batch = kind_of(devices[0]).op_offload_batch
-    if not batch or not context.op_offload or CHUNK_TOKENS * context.n_seq_max < batch:
+    if not batch or CHUNK_TOKENS * context.n_seq_max < batch:
         return False
     return any(
         model.is_recr(layer) and placement.of(layer) == HOST for layer in range(model.n_layer)
     )
-
-
-def _has_indexer(model: Model, layer: int) -> bool:
-    return f"blk.{layer}.indexer.attn_q_b.weight" in model.header.by_name
-
-
-def _indexer_runs(model: Model, context: Context, device: Device) -> bool:
-    if not kind_of(device).row_padding:
-        return True
-    shape = model.indexer_head_size == 128 and model.indexer_n_head in {32, 64}
-    return shape and context.type_k in _INDEXER_TYPES

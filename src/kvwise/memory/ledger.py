@@ -9,6 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kvwise.device import Device
+from kvwise.gguf.model import Model
+from kvwise.launch import Launch
+from kvwise.memory.context import Context
+from kvwise.memory.placement import Placement
 from kvwise.text import Phrase
 
 Basis = Literal["computed", "estimated", "simulated", "measured"]
@@ -120,3 +125,42 @@ class Note:
 
     code: str
     message: Phrase
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Every byte of one launch: a line per device in use, in order, and the host's last.
+
+    `verified` is False when a rule behind some figure was not proved for this architecture,
+    device kind or build; `doubts` say which.
+    """
+
+    model: Model
+    launch: Launch
+    context: Context
+    placement: Placement
+    devices: tuple[Device, ...]
+    lines: tuple[Line, ...]
+    caches: tuple[Cache, ...]
+    notes: tuple[Note, ...] = ()
+    doubts: tuple[Phrase, ...] = ()
+    compute_mode: str = "reserved"
+
+    @property
+    def verified(self) -> bool:
+        return not self.doubts
+
+    @property
+    def misses_by_bytes(self) -> int:
+        """What is missing, added up over devices and host; lines of unknown size never miss."""
+        left = (line.headroom_bytes for line in self.lines)
+        return sum(-bytes_left for bytes_left in left if bytes_left is not None and bytes_left < 0)
+
+    @property
+    def fits(self) -> bool:
+        return self.misses_by_bytes == 0
+
+    @property
+    def host(self) -> Line:
+        """The host's line."""
+        return self.lines[-1]

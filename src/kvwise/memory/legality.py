@@ -135,7 +135,7 @@ def check_resolved(model: Model, context: Context, flash_off: bool) -> None:
             outputs=context.n_outputs_max,
             seqs=context.n_seq_max,
         )
-    if model.has_encoder and model.has_decoder and context.n_stream > 1:
+    if model.architecture == "t5" and context.n_stream > 1:
         raise Refused(
             "unsupported_n_seq",
             "{arch} cannot be set up with {seqs} separate sequences: its relative position "
