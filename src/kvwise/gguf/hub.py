@@ -18,7 +18,7 @@ from kvwise.gguf.source import Source, SourceMissing, open_file
 DEFAULT_ENDPOINT: Final = "https://huggingface.co"
 DEFAULT_QUANTS: Final = ("Q4_K_M", "Q8_0")
 _NOT_MODELS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
-_REPO = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}$", re.ASCII)
+_REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _SHARD = re.compile(r"-(\d{5})-of-\d{5}\.gguf$", re.IGNORECASE)
 _SHOWN = 6
 
@@ -40,7 +40,7 @@ def open_hub(name: str) -> Source:
     there (with what is), SourceError when the Hub cannot be reached or refuses.
     """
     repo, _, wanted = name.partition(":")
-    if not _REPO.match(repo):
+    if not _REPO.fullmatch(repo):
         raise UsageError(
             "{name} is not a repository of the Hub", name=clip(name),
             hint="write hf:owner/repo, hf:owner/repo:Q8_0 or hf:owner/repo:file.gguf",

@@ -22,8 +22,8 @@ NAMESPACE: Final = "library"
 TAG: Final = "latest"
 
 _MODEL_LAYER = "application/vnd.ollama.image.model"
-_PART = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}(:\d{1,5})?$")
-_DIGEST = re.compile(r"^sha256[:-]([0-9a-f]{64})$")
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}(:\d{1,5})?", re.ASCII)
+_DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 _MAX_MANIFEST = 4 * 1024 * 1024
 
 
@@ -63,7 +63,7 @@ def parse_name(name: str) -> tuple[str | None, str, str, str]:
     parts = path.split("/")
     if len(parts) == 1:
         parts = [NAMESPACE, *parts]
-    if len(parts) not in {2, 3} or not all(map(_PART.match, [*parts, tag])):
+    if len(parts) not in {2, 3} or not all(map(_PART.fullmatch, [*parts, tag])):
         raise UsageError(
             "{name} is not a model name of Ollama",
             name=clip(name), hint="write ollama:llama3.2 or ollama:llama3.2:3b",
@@ -120,7 +120,7 @@ def _blob(manifest: Path, name: str) -> str:
             "{name} is in Ollama's store without a GGUF (a cloud model, or another format)",
             name=name,
         )  # fmt: skip
-    match = _DIGEST.match(str(digests[0]))
+    match = _DIGEST.fullmatch(str(digests[0]))
     if match is None:
         raise SourceError(
             "Ollama's manifest of {name} names no blob: {digest}",

@@ -32,7 +32,7 @@ WINDOW_SECONDS: Final = 120.0
 
 _TIMEOUT = httpx2.Timeout(20.0, connect=10.0)
 _REDIRECTS = 10
-_RANGE = re.compile(r"^bytes (\d+)-(\d+)/(\d+)$")
+_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", re.ASCII)
 _RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -223,14 +223,14 @@ class HttpSource:
         if encoding != "identity":
             problem = f"sends {clip(encoding)} instead of the file"
         elif response.status_code == 206:
-            match = _RANGE.match(headers.get("content-range", ""))
+            match = _RANGE.fullmatch(headers.get("content-range", ""))
             if match is None or int(match[1]) != start or int(match[3]) <= start:
                 problem = "sends another range than asked for"
             else:
                 size = int(match[3])
         elif start:
             problem = "stopped to answer range requests"
-        elif not headers.get("content-length", "").isdigit():
+        elif not re.fullmatch("[0-9]{1,18}", headers.get("content-length", "")):
             problem = "does not say how large the file is"
         else:
             size = int(headers["content-length"])

@@ -13,7 +13,9 @@ from kvwise.gguf.lies import BadSplitName, DuplicateTensor, ShardMismatch, Wrong
 from kvwise.gguf.reader import Arrays, read_header
 from kvwise.gguf.source import Source, SourceMissing
 
-_NAME = re.compile(r"^(?P<prefix>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$", re.DOTALL)
+_NAME = re.compile(
+    r"(?P<prefix>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL | re.ASCII
+)
 _NAMED_MISSING = 3
 
 
@@ -33,7 +35,7 @@ def read_model(source: Source, *, arrays: Arrays = ()) -> Header:
     if count <= 1:
         return header
     base = re.split(r"[/\\]", source.name)[-1]
-    match = _NAME.match(base)
+    match = _NAME.fullmatch(base)
     if match is None or int(match["count"]) != count or not 1 <= int(match["number"]) <= count:
         raise BadSplitName(
             "{name} is one of {count} files of a model, and its name does not say which",

@@ -24,7 +24,7 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 """Of the JSON text, unpacked."""
 
 MAX_LAYER: Final = 65_536
-_LAYERS = re.compile(r"^\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*$")
+_LAYERS = re.compile(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", re.ASCII)
 
 
 def read_zoo(source: Source) -> Header:
@@ -176,12 +176,16 @@ def _is_shape(shape: object) -> bool:
 def _names(pattern: str, layers: object) -> Iterator[str]:
     if layers is None:
         names: Iterator[str] = iter((pattern,))
-    elif isinstance(layers, str) and _LAYERS.match(layers) and "{i}" in pattern:
+    elif isinstance(layers, str) and _LAYERS.fullmatch(layers) and "{i}" in pattern:
         names = (pattern.replace("{i}", str(layer)) for layer in _layers(layers))
     else:
         raise BadZoo("the layers of {name} are not like 0-3,6,9", name=clip(pattern))
     for name in names:
-        if not len(name.encode("utf-8", "surrogatepass")) <= MAX_NAME_BYTES:
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError as error:
+            raise BadZoo("the tensor name {name} is not text", name=clip(name)) from error
+        if size > MAX_NAME_BYTES:
             raise BadZoo("the tensor name {name} is too long for ggml", name=clip(name))
         yield name
 
