@@ -13,8 +13,9 @@ KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
 
-_SIZE = re.compile(r"^\s*(\d+(?:[.,]\d+)?)\s*([kmgt]?)(i?b?)\s*$", re.IGNORECASE)
-_COUNT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([km]?)\s*$", re.IGNORECASE)
+_FLAGS = re.IGNORECASE | re.ASCII
+_SIZE = re.compile(r"\s*(\d{1,15})(?:[.,](\d{1,9}))?\s*([kmgt]?)(i?b?)\s*", _FLAGS)
+_COUNT = re.compile(r"\s*(\d{1,15})(?:\.(\d{1,9}))?\s*([km]?)\s*", _FLAGS)
 _FACTOR = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": 1024 * GIB}
 
 
@@ -24,20 +25,32 @@ def pad(value: int, multiple: int) -> int:
 
 
 def parse_size(text: str) -> int:
-    """Bytes from `6144MiB`, `8G`, `0.5 GiB` or `1024`; raises UsageError."""
-    match = _SIZE.match(text)
+    """Bytes from `6144MiB`, `8G`, `0.5 GiB` or `1024`; raises UsageError.
+
+    `6,5G` is six and a half; `6,144M` could be meant both ways and is refused.
+    """
+    match = _SIZE.fullmatch(text)
     if not match:
         raise UsageError("{text!r} is not a size", text=text, hint="write 6GiB, 6144MiB or bytes")
-    number = match[1].replace(",", ".")
-    return round(float(number) * _FACTOR[match[2].lower()])
+    whole, fraction, unit, _ = match.groups()
+    if "," in text and fraction and len(fraction) == 3:
+        raise UsageError("{text!r} is not clear", text=text, hint="leave the comma out")
+    return _scaled(whole, fraction, unit)
 
 
 def parse_count(text: str) -> int:
     """Tokens from `32768`, `32k` or `1M` (1024-based, as `-c` users write it)."""
-    match = _COUNT.match(text)
+    match = _COUNT.fullmatch(text)
     if not match:
         raise UsageError("{text!r} is not a count", text=text, hint="write 32768 or 32k")
-    return round(float(match[1]) * _FACTOR[match[2].lower()])
+    return _scaled(*match.groups())
+
+
+def _scaled(whole: str, fraction: str | None, unit: str) -> int:
+    """Exact: a float would lose bytes beyond 2^53. Halves are rounded up."""
+    fraction = fraction or ""
+    scale = 10 ** len(fraction)
+    return (2 * int(whole + fraction) * _FACTOR[unit.lower()] + scale) // (2 * scale)
 
 
 def mib(size: int) -> str:

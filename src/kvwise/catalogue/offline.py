@@ -94,25 +94,28 @@ def total_mib(gpu: Gpu, os: str, backend: str) -> tuple[int, str]:
     """(what the engine calls the total, where that comes from): a log of this system if there is
     one, else worked out from another one or from the size on the box, never above it."""
     seen, nominal = gpu.reported, gpu.memory_mib_nominal
-    known = seen.get(f"{os}_{backend}") or seen.get(backend)
-    if backend == "metal":
-        known = seen.get("macos_metal_default")
-    if known:
-        return known, "as logged"
-    if backend == "metal":
-        return nominal * _METAL_SHARE.get(nominal, 750) // 1000, "by share of RAM"
+    key = "macos_metal_default" if backend == "metal" else f"{os}_{backend}"
+    known = seen.get(key) or seen.get(backend)
+    if known:  # a Vulkan heap can be larger than the card; the rest is not on it
+        return known if gpu.unified else min(known, nominal), "as logged"
     if gpu.unified:
         share = 930 if gpu.vendor == "NVIDIA" else 500
+        if backend == "metal":
+            share = _METAL_SHARE.get(nominal, 750)
         return nominal * share // 1000, "by share of RAM"
     if backend == "cuda":
         return _cuda_total(gpu, os)
-    # largest differences seen between box and driver: 912 MiB of 16 GB for SYCL, 380 MiB for
-    # Vulkan on NVIDIA, 0.5 % + 64 MiB elsewhere
-    if backend == "sycl":
-        return nominal * 944 // 1000, "worked out from the size"
-    if gpu.vendor == "NVIDIA":
-        return nominal - 380, "worked out from the size"
-    return nominal * 995 // 1000 - 64, "worked out from the size"
+    return _other_total(gpu, backend), "worked out from the size"
+
+
+def _other_total(gpu: Gpu, backend: str) -> int:
+    """The size on the box minus the largest difference to a driver's total that was seen."""
+    nominal = gpu.memory_mib_nominal
+    if backend == "sycl":  # 912 MiB of 16 GB
+        return nominal * 944 // 1000
+    if gpu.vendor == "NVIDIA":  # Vulkan
+        return nominal - 380
+    return nominal * 995 // 1000 - 64
 
 
 def _cuda_total(gpu: Gpu, os: str) -> tuple[int, str]:

@@ -33,10 +33,10 @@ class Start:
 
 
 STARTS = (
-    Start("linux", "cuda", "gb10", None, 4096, 4096, "memory shared with the system"),
-    Start("linux", "cuda", "jetson 8", None, -1280, 1280, "memory shared with the system",
+    Start("linux", "", "gb10", None, 4096, 4096, "memory shared with the system"),
+    Start("linux", "", "jetson 8", None, -1280, 1280, "memory shared with the system",
           per_mille=500),
-    Start("linux", "cuda", "jetson", None, -1280, 1280, "memory shared with the system",
+    Start("linux", "", "jetson", None, -1280, 1280, "memory shared with the system",
           per_mille=350),
     Start("linux", "cuda", "any", False, 0, 192, "growth after loading was at most 75 MiB",
           context=True),

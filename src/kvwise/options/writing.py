@@ -70,7 +70,7 @@ def unsayable(launch: Launch) -> tuple[str, ...]:
 def _spell(tool: str, name: str, value: Any) -> list[str]:
     """The words for one field; empty if the tool has none."""
     for option in _rows(tool, name):
-        if option.on == ((name, value),):
+        if option.on == ((name, value),) and not option.extra:
             return [option.spellings(tool)[0]]
     for option in _rows(tool, name):
         if option.field != name:
@@ -125,7 +125,9 @@ def _context(launch: Launch) -> list[str]:
         else:
             words = _spell(launch.tool, "n_ctx", launch.n_ctx)
     slots = (launch.n_seq_max, launch.kv_unified)
-    if slots != (base.n_seq_max, base.kv_unified):
+    if slots == (4, True) != (base.n_seq_max, base.kv_unified):
+        words += _spell(launch.tool, "n_seq_max", -1)  # auto: all that llama-cli has for it
+    elif slots != (base.n_seq_max, base.kv_unified):
         words += _spell(launch.tool, "n_seq_max", launch.n_seq_max)
         if launch.kv_unified and launch.tool == SERVER:
             words += _spell(launch.tool, "kv_unified", True)

@@ -1,0 +1,117 @@
+"""The catalogue of GPUs: names, and what is free at start, against public logs."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from kvwise.catalogue import context_bytes, device_of, exactly, find, gpus, running_os
+from kvwise.catalogue.start import STARTS
+from kvwise.device import KINDS, Device
+from kvwise.errors import UsageError
+from kvwise.units import MIB
+
+
+def test_every_name_and_alias_finds_its_own_row() -> None:
+    for gpu in gpus():
+        for name in (gpu.name, *gpu.aliases):
+            assert find(name) is gpu, name
+            assert find(name.upper()) is gpu, name
+            assert find(f"  {name.lower()} ") is gpu, name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("4060", "NVIDIA GeForce RTX 4060"),
+        ("rtx4060", "NVIDIA GeForce RTX 4060"),
+        ("GeForce RTX 4060 Ti 16 GB", "NVIDIA GeForce RTX 4060 Ti 16GB"),
+        ("4060 ti 16GiB", "NVIDIA GeForce RTX 4060 Ti 16GB"),
+        ("RTX-4090 mobile", "NVIDIA GeForce RTX 4090 Laptop GPU"),
+        ("radeon 7900xtx", "AMD Radeon RX 7900 XTX"),
+        ("M4 Max 128 GB", "Apple M4 Max (128GB, 40-core)"),
+        ("arc b580", "Intel(R) Arc(TM) B580 Graphics"),
+    ],
+)
+def test_names_as_people_type_them(text: str, name: str) -> None:
+    assert find(text).name == name
+
+
+def test_ambiguous_names_are_asked_back() -> None:
+    with pytest.raises(UsageError) as caught:
+        find("RX 7900")
+    assert "7900 XT" in str(caught.value.hint)
+    assert "7900 GRE" in str(caught.value.hint)
+    assert exactly("RX 7900") is None
+
+
+def test_every_gpu_on_every_system_is_sound() -> None:
+    for gpu, os, display in itertools.product(gpus(), ("linux", "windows"), (True, False, None)):
+        for backend in gpu.backends:
+            device = device_of(gpu, os=os, backend=backend, display=display)
+            assert device.kind in KINDS
+            assert 0 < device.free_bytes <= device.total_bytes, (gpu.name, os, backend)
+            assert device.reserve_bytes is not None
+            assert str(device.reserve_bytes // MIB) in str(device.reserve_reason)
+            if not gpu.unified:
+                assert device.total_bytes <= gpu.memory_mib_nominal * MIB
+
+
+def test_the_last_row_takes_everything() -> None:
+    last = STARTS[-1]
+    assert (last.os, last.backend, last.who, last.display) == ("", "", "any", None)
+
+
+# starts of public logs: free as the engine printed it, MiB
+STARTED = [
+    ("RTX 4060 Laptop", "windows", 7099),
+    ("RTX 4060 Laptop", "windows", 7097),
+    ("RTX 4070", "windows", 11090),
+    ("RTX 3060", "windows", 11255),
+    ("RTX 4080", "windows", 15048),
+    ("RTX 3090", "windows", 23335),
+    ("RTX 4090", "windows", 22988),
+    ("RTX 5090", "windows", 30930),
+    ("GTX 1650", "windows", 3296),
+    ("RTX 3060", "linux", 11798),
+    ("RTX 4070", "linux", 11710),
+    ("RTX 4060 Ti 16GB", "linux", 16062),
+    ("RTX 3090", "linux", 23859),
+    ("RTX 4090", "linux", 23687),
+    ("RTX 5090", "linux", 31588),
+    ("T4", "linux", 14807),
+]
+
+
+@pytest.mark.parametrize(("name", "os", "free"), STARTED)
+def test_free_at_start_is_what_logs_show(name: str, os: str, free: int) -> None:
+    device = device_of(find(name), os=os, display=False)
+    assert device.reserve_bytes is not None
+    # never promises more than was there once the reserve is kept, and wastes little
+    assert device.free_bytes - device.reserve_bytes <= free * MIB
+    assert abs(device.free_bytes - free * MIB) <= 250 * MIB
+
+
+def test_the_card_of_the_report() -> None:
+    """RTX 4060, 8188 MiB by nvidia-smi, on Windows: 8187 - 1000 - 109 at start, 6180 to plan."""
+    device = Device.of("RTX 4060", os="windows")
+    assert device.total_bytes == 8187 * MIB
+    assert round(device.free_bytes / MIB) == 8187 - 1000 - 109
+    assert device.reserve_bytes is not None
+    assert (device.free_bytes - device.reserve_bytes) // MIB in range(6175, 6186)
+
+
+def test_a_cuda_context_grows_with_the_card() -> None:
+    assert context_bytes(28) == (420 + 28 * 28) * MIB // 10  # RTX 3060: 120 MiB, 113 seen
+    assert context_bytes(None) > context_bytes(170)
+
+
+def test_apple_is_always_macos_and_nothing_else_is() -> None:
+    assert device_of(find("M4 Max 128GB"), os="linux").total_bytes == 110100 * MIB
+    with pytest.raises(UsageError):
+        device_of(find("RTX 4060"), os="macos")
+
+
+def test_the_running_system_is_known() -> None:
+    assert running_os() in ("linux", "windows", "macos")
