@@ -137,7 +137,7 @@ class Graph:
 
     `pins`: tensor index -> backend, set by llama.cpp itself while it builds the graph
     (kept when buffers are really reserved, lost in the no-alloc pass).
-    `weights`: names of the weights that the graph uses.
+    `weights`: names of the weights that the graph uses, or that llama.cpp's leaves unused too.
     """
 
     leafs: list[Tensor] = field(default_factory=list)

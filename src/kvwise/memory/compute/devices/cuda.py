@@ -8,9 +8,10 @@ which no prompt graph meets).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from kvwise.memory.compute.graph import Tensor, nbytes
+from kvwise.gguf.types import F16, F32
+from kvwise.memory.compute.graph import Tensor, is_contiguous, nbytes
 
 ROW_PADDING = 512
 """Elements to which the last row of a quantized tensor is padded (MATRIX_ROW_PADDING)."""
@@ -100,3 +101,168 @@ def _heads_fit(k_head: int, v_head: int, ratio: int, *, grouped: bool) -> bool:
         or (k_head == 512 and v_head == 512)
         or (k_head == 576 and v_head == 512)
     )
+
+
+def wants(tensor: Tensor) -> bool:
+    """Whether the batch is large enough to bring the node's host weight over."""
+    op = tensor.op
+    if op == "GET_ROWS":
+        return False
+    if op == "MUL_MAT":
+        return tensor.ne[1] >= OFFLOAD_BATCH
+    if op in ("MUL_MAT_ID", "ROPE", "ROPE_BACK"):
+        return tensor.ne[2] >= OFFLOAD_BATCH
+    return tensor.rows >= OFFLOAD_BATCH
+
+
+def supports(tensor: Tensor) -> bool:
+    """Whether CUDA runs this node."""
+    rule = _RULES.get(tensor.op.partition(":")[0])
+    return True if rule is None else rule(tensor)
+
+
+def _first(tensor: Tensor) -> Tensor:
+    found = tensor.src[0]
+    if found is None:
+        raise ValueError(tensor.op)
+    return found
+
+
+def _unary(tensor: Tensor) -> bool:
+    return is_contiguous(_first(tensor))
+
+
+def _glu(tensor: Tensor) -> bool:
+    return is_contiguous(_first(tensor), 1)
+
+
+def _rows(tensor: Tensor) -> bool:
+    """Elements of a row without gaps."""
+    x = _first(tensor)
+    return x.ne[0] == x.type.block or x.nb[0] == x.type.size
+
+
+def _mul_mat(tensor: Tensor) -> bool:
+    a, b = tensor.src[0], tensor.src[1]
+    if a is None or b is None:
+        return True
+    if a.nb[0] != a.type.size or b.nb[0] != b.type.size:
+        return False
+    return not (b.type is F16 and a.type is not F16) and a.type.name not in _NO_PRODUCT
+
+
+def _get_rows(tensor: Tensor) -> bool:
+    x = _first(tensor)
+    if x.type.name in ("iq4_nl", "mxfp4"):
+        return x.ne[0] % 256 == 0
+    return x.type.name in _GET_ROWS
+
+
+def _set_rows(tensor: Tensor) -> bool:
+    x = _first(tensor)
+    if x.type is F16:
+        return tensor.type is F16
+    return x.type is F32 and tensor.type.name in _SET_ROWS
+
+
+def _cpy(tensor: Tensor) -> bool:
+    a, b = tensor.src[0], tensor.src[1]
+    if a is None or b is None:
+        return True
+    one, two = a.type.name, b.type.name
+    if one in _FLOATS and two in _FLOATS:
+        return True
+    if (one == "f32" and two in _FROM_F32) or (two == "f32" and one in _TO_F32):
+        return True
+    if one == two == "i32":
+        return True
+    return one == two and is_contiguous(a) and is_contiguous(b)
+
+
+def _arithmetic(tensor: Tensor) -> bool:
+    all_ = (tensor, tensor.src[0], tensor.src[1])
+    return all(t is None or t.type in (F32, F16) for t in all_)
+
+
+def _repeat(tensor: Tensor) -> bool:
+    return _first(tensor).type in (F32, F16)
+
+
+def _concat(tensor: Tensor) -> bool:
+    a, b = tensor.src[0], tensor.src[1]
+    if a is None or b is None or a.type is not b.type:
+        return False
+    if a.type.block == 1:
+        return True
+    whole = tensor.params == 3
+    return all(is_contiguous(t) if whole else _contiguous_to_3(t) for t in (a, b))
+
+
+def _contiguous_to_3(t: Tensor) -> bool:
+    step = t.type.size * (t.ne[0] // t.type.block)
+    return t.nb[0] == t.type.size and t.nb[1] == step and t.nb[2] == step * t.ne[1]
+
+
+def _rope(tensor: Tensor) -> bool:
+    x = _first(tensor)
+    return x.nb[0] == x.type.size and is_contiguous(x, 2)
+
+
+def _contiguous(tensor: Tensor) -> bool:
+    return is_contiguous(_first(tensor))
+
+
+def _ssm_scan(tensor: Tensor) -> bool:
+    state, decay, groups = tensor.src[0], tensor.src[3], tensor.src[4]
+    if state is None or decay is None or groups is None:
+        return False
+    if decay.ne[0] == 1:  # Mamba-2
+        return state.ne[0] in (128, 256) and state.ne[1] % 16 == 0
+    return (
+        state.ne[0] == 16
+        and state.ne[1] == 1
+        and state.ne[2] % 128 == 0
+        and groups.ne[1] == 1
+        and tensor.params <= 1
+    )
+
+
+def _ssm_conv(tensor: Tensor) -> bool:
+    return _first(tensor).ne[1] % 128 == 0
+
+
+def _attention(tensor: Tensor) -> bool:
+    q, k, v, mask = tensor.src[:4]
+    return attention_kernel(q, k, v, mask, tensor.params) != "none"
+
+
+def _indexer(tensor: Tensor) -> bool:
+    q, k = tensor.src[0], tensor.src[1]
+    if q is None or k is None:
+        return False
+    return q.ne[0] == 128 and q.ne[1] in (32, 64)
+
+
+_FLOATS = frozenset({"f32", "f16", "bf16"})
+_FROM_F32 = frozenset({"q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "i32"})
+_TO_F32 = frozenset({"q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "i32"})
+_SET_ROWS = _FLOATS | {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl"}
+_NO_PRODUCT = frozenset({"tq1_0", "tq2_0", "q8_1", "i8", "i16", "i32", "i64", "f64"})
+_GET_ROWS = frozenset(
+    {
+        "f16", "f32", "bf16", "i32", "q1_0", "q2_0", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0",
+        "q2_K", "q3_K", "q4_K", "q5_K", "q6_K", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s",
+        "iq1_s", "iq1_m", "iq4_xs",
+    }
+)  # fmt: skip
+
+_RULES: dict[str, Callable[[Tensor], bool]] = {
+    "UNARY": _unary, "GLU": _glu, "MUL_MAT": _mul_mat, "MUL_MAT_ID": _mul_mat,
+    "GET_ROWS": _get_rows, "SET_ROWS": _set_rows, "CPY": _cpy, "REPEAT": _repeat,
+    "CONCAT": _concat, "NORM": _rows, "RMS_NORM": _rows, "L2_NORM": _rows, "ADD": _arithmetic,
+    "SUB": _arithmetic, "MUL": _arithmetic, "DIV": _arithmetic, "SSM_SCAN": _ssm_scan,
+    "SSM_CONV": _ssm_conv, "ROPE": _rope, "ROPE_BACK": _rope, "SUM_ROWS": _contiguous,
+    "MEAN": _contiguous, "GROUP_NORM": _contiguous, "FLASH_ATTN_EXT": _attention,
+    "LIGHTNING_INDEXER": _indexer,
+}  # fmt: skip
+"""Operation -> rule; what is not here always runs."""

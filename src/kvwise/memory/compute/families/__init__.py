@@ -1,0 +1,17 @@
+"""One row or short function per architecture: how its graph is put together.
+
+Each module has `ROWS`: architecture -> function that builds the graph into a `Builder`. To add
+one, write its row into the module it is nearest to, or a module of its own, listed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvwise.memory.compute.builder import Builder
+from kvwise.memory.compute.families import dense, experts, windowed
+
+Build = Callable[[Builder], None]
+
+BUILDERS: dict[str, Build] = {**dense.ROWS, **windowed.ROWS, **experts.ROWS}
+"""Architecture -> its graph."""

@@ -1,0 +1,1 @@
+"""Shared pieces of graphs: one file per kind, in the order llama.cpp adds their nodes."""

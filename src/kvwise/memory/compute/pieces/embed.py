@@ -1,0 +1,36 @@
+"""Token embeddings and the input that stands beside them.
+
+Source: src/llama-graph.cpp build_inp_embd, b10605.
+"""
+
+from __future__ import annotations
+
+from kvwise.gguf.types import F32, I32
+from kvwise.memory.compute import ops
+from kvwise.memory.compute.builder import Builder
+from kvwise.memory.compute.graph import Tensor
+
+
+def tokens(b: Builder) -> Tensor:
+    """Rows of the token embedding, added to the graph together with the unused vector input."""
+    model = b.model
+    width, n_embd = model.n_embd_inp, model.n_embd
+    ids = b.input("tokens", I32, b.n_tokens)
+    vectors = b.input("embd", F32, width, b.n_tokens)
+    cur = ops.get_rows(b.need_top("token_embd.weight"), ids)
+    if width != n_embd:
+        cur = ops.pad(cur, width - n_embd)
+    b.expand(cur, vectors)
+    if width != n_embd:
+        cur = ops.view_2d(cur, n_embd, b.n_tokens, cur.nb[1])
+    if model.f_embedding_scale:
+        if width != n_embd:
+            cur = ops.cont(cur)
+        cur = ops.scale(cur)
+    b.expand(cur)
+    return cur
+
+
+def positions(b: Builder, x: Tensor) -> Tensor:
+    """Learned positions added to `x`."""
+    return ops.add(x, ops.get_rows(b.need_top("position_embd.weight"), b.positions()))

@@ -1,0 +1,88 @@
+"""Dense feed-forward networks: with a gate or without, biases and scales where the file has them.
+
+Source: src/llama-graph.cpp build_ffn, b10605.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from kvwise.memory.compute import ops
+from kvwise.memory.compute.builder import Builder
+from kvwise.memory.compute.graph import Tensor
+
+Act = Literal["silu", "gelu", "relu", "relu_sqr", "swiglu", "geglu", "reglu", "swiglu_oai"]
+
+_GLU = {"silu": "SWIGLU", "gelu": "GEGLU", "relu": "REGLU", "swiglu_oai": "SWIGLU_OAI"}
+_HALVES = {"swiglu": "SWIGLU", "geglu": "GEGLU", "reglu": "REGLU"}
+
+
+def ffn(
+    b: Builder,
+    x: Tensor,
+    il: int,
+    act: Act = "silu",
+    *,
+    suffix: str = "",
+    gate: bool | None = None,
+    parallel: bool = True,
+    bias: bool = True,
+    act_scales: Tensor | None = None,
+    clamp: bool = False,
+    down: bool = True,
+    optional: bool = False,
+) -> Tensor:
+    """Up, gate (None: if the file has one), activation, down.
+
+    `suffix` names a second network of the layer (`_shexp`); `act` swiglu, geglu, reglu split one
+    product into halves; `parallel` False feeds the gate with the up projection; `optional`: a
+    matrix that the file lacks is passed over.
+    """
+    up = _project(b, x, il, "ffn_up" + suffix, bias=bias, optional=optional)
+    name = "ffn_gate" + suffix
+    if gate is None:
+        gate = b.has(il, name + ".weight")
+    cur = _project(b, x if parallel else up, il, name, bias=bias) if gate else up
+    cur = activate(cur, up, act, gated=gate and parallel, act_scales=act_scales, clamp=clamp)
+    if not down:
+        return cur
+    return _project(b, cur, il, "ffn_down" + suffix, bias=bias, optional=optional)
+
+
+def activate(
+    cur: Tensor,
+    up: Tensor,
+    act: Act,
+    *,
+    gated: bool,
+    act_scales: Tensor | None = None,
+    clamp: bool = False,
+) -> Tensor:
+    """The activation of `cur`, times `up` when gated."""
+    if act in _HALVES:
+        made = ops.glu(_HALVES[act], cur)
+        return ops.mul(made, up) if gated else made
+    if act == "relu_sqr":
+        made = ops.sqr(ops.unary("RELU", cur))
+        return ops.mul(made, up) if gated else made
+    if gated:
+        if clamp:
+            up = ops.clamp(up)
+            return ops.mul(ops.clamp(ops.unary("SILU", cur)), up)
+        return ops.glu(_GLU[act], cur, up)
+    made = ops.unary(act.upper(), cur)
+    return made if act_scales is None else ops.div(made, act_scales)
+
+
+def _project(
+    b: Builder, x: Tensor, il: int, name: str, *, bias: bool, optional: bool = False
+) -> Tensor:
+    """Product, bias, scale: this order, unlike attention's."""
+    if optional and not b.has(il, name + ".weight"):
+        return x
+    cur = ops.mul_mat(b.need(il, name + ".weight"), x)
+    extra = b.w(il, name + ".bias") if bias else None
+    if extra is not None:
+        cur = ops.add(cur, extra)
+    scale = b.w(il, name + ".scale")
+    return cur if scale is None else ops.mul(cur, scale)

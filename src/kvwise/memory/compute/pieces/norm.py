@@ -1,0 +1,43 @@
+"""Norms with optional weight and bias.
+
+Source: src/llama-graph.cpp build_norm, b10605.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from kvwise.memory.compute import ops
+from kvwise.memory.compute.builder import Builder
+from kvwise.memory.compute.graph import Tensor
+
+Norm = Literal["rms", "layer", "group"]
+
+
+def norm(
+    b: Builder,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None = None,
+    *,
+    kind: Norm = "rms",
+    il: int = -1,
+) -> Tensor:
+    """The norm of `x`, times `weight`, plus `bias`; `il` = -1 belongs to no layer."""
+    if kind == "rms":
+        cur = ops.rms_norm(x)
+    elif kind == "layer":
+        cur = ops.layer_norm(x)
+    else:
+        cur = ops.group_norm(ops.reshape(x, x.ne[0], 1, x.ne[1]))
+        cur = ops.reshape(cur, cur.ne[0], cur.ne[2])
+    if weight is not None or bias is not None:
+        b.pin_norm(cur, il)
+    if weight is not None:
+        cur = ops.mul(cur, weight)
+    return cur if bias is None else ops.add(cur, bias)
+
+
+def layer(b: Builder, x: Tensor, il: int, name: str, *, kind: Norm = "rms") -> Tensor:
+    """The norm of a layer by its name (`attn_norm`), with the bias the file has."""
+    return norm(b, x, b.w(il, name + ".weight"), b.w(il, name + ".bias"), kind=kind, il=il)

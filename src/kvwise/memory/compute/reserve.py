@@ -1,0 +1,98 @@
+"""From a model and a launch to the graph that llama.cpp reserves, and its bytes per backend.
+
+Source: src/llama-context.cpp (reserve, graph_reserve, graph_get_cb), b10605.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvwise.device import Device
+from kvwise.gguf.model import Model
+from kvwise.launch import Launch
+from kvwise.memory.compute.allocate import peaks
+from kvwise.memory.compute.backend import Backend
+from kvwise.memory.compute.builder import Batch, Builder, Unbuildable
+from kvwise.memory.compute.devices import backends_for
+from kvwise.memory.compute.families import BUILDERS
+from kvwise.memory.compute.graph import Graph
+from kvwise.memory.compute.homes import Homes
+from kvwise.memory.compute.pieces.output import pooling
+from kvwise.memory.compute.schedule import schedule
+from kvwise.memory.compute.unused import unused
+from kvwise.memory.context import Context
+from kvwise.memory.ledger import Cache
+from kvwise.memory.placement import Placement
+from kvwise.memory.weights import Weights, weigh
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All that decides the size of the compute buffers."""
+
+    model: Model
+    context: Context
+    placement: Placement
+    caches: tuple[Cache, ...]
+    weights: Weights
+    backends: tuple[Backend, ...]
+
+
+def job(  # noqa: PLR0917  (the order of `compute`)
+    model: Model,
+    context: Context,
+    placement: Placement,
+    caches: tuple[Cache, ...],
+    launch: Launch,
+    devices: Sequence[Device],
+) -> Job:
+    """Gather what was resolved; `devices` are those that `placement.select` chose."""
+    weights = weigh(model, launch, placement, devices)
+    return Job(model, context, placement, caches, weights, backends_for(devices))
+
+
+def batch(model: Model, context: Context) -> Batch:
+    """The worst-case prompt batch: whole sequences, as many rows of logits as allowed."""
+    n_seqs = context.n_seq_max
+    n_tokens = min(context.n_ctx, context.n_ubatch)
+    n_outputs = min(n_tokens, context.n_outputs_max) if not model.has_encoder else n_tokens
+    whole = -(-n_tokens // n_seqs) * n_seqs
+    return Batch(whole, n_seqs, n_outputs)
+
+
+def build(job: Job, size: Batch | None = None) -> Graph:
+    """The graph of a batch (None: the worst-case prompt); raises Unbuildable."""
+    model = job.model
+    family = BUILDERS.get(model.architecture)
+    if family is None:
+        raise Unbuildable(f"no graph for {model.architecture}")
+    homes = Homes(job.placement, job.weights.where)
+    size = size or batch(model, job.context)
+    builder = Builder(
+        model=model,
+        context=job.context,
+        placement=job.placement,
+        caches=job.caches,
+        batch=size,
+        homes=homes,
+    )
+    family(builder)
+    pooling(builder)
+    graph = builder.finish()
+    left = unused(model, job.weights, graph.weights)
+    if left:
+        raise Unbuildable(f"the graph does not use {left[0]}")
+    return graph
+
+
+def sizes(job: Job, graph: Graph, *, pinned: bool) -> list[int]:
+    """Bytes per backend, the processor last."""
+    made = schedule(
+        graph,
+        job.backends,
+        n_copies=job.placement.sched_copies,
+        op_offload=job.context.op_offload,
+        pinned=pinned,
+    )
+    return peaks(made, job.backends)

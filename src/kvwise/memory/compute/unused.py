@@ -1,0 +1,34 @@
+"""Loaded weights that a graph does not use: a reason not to call it exact.
+
+A few weights are loaded and used by no prompt graph of llama.cpp either; they are named here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from kvwise.gguf.model import Model
+from kvwise.memory.weights import Weights
+
+_BESIDE = re.compile(
+    r"^(cls|dense_2|dense_3|rope_freqs|rope_factors)|\.(nextn|visexp_)|attn_rot_embd|input_scale$"
+)
+"""Heads of embedding models, RoPE factors for another context, MTP and vision parts."""
+
+
+def unused(model: Model, weights: Weights, used: Iterable[str]) -> list[str]:
+    """Names of loaded weights of the main graph that `used` does not have."""
+    known = set(used)
+    trunk = model.n_layer
+    left = []
+    for name in weights.where:
+        if name in known or _BESIDE.search(name):
+            continue
+        if name == "output.weight" and "token_embd.weight" in known:
+            continue
+        match = re.match(r"^blk\.(\d+)\.", name)
+        if match and int(match[1]) >= trunk:
+            continue
+        left.append(name)
+    return left
