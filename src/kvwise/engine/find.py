@@ -1,0 +1,191 @@
+"""Which engines are here, which build each is, and which flags it knows.
+
+A binary is asked `--version` and `--help` once; the answers are kept under the hash of the
+program and of the llama.cpp libraries beside it (a binary of today is a thin stub around them).
+Its build may be 0: llama.cpp compiled outside a repository does not know its own number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from kvwise.engine.process import clean_environment
+from kvwise.errors import EngineError, UsageError
+from kvwise.paths import cache_dir
+
+EMBEDDED = "embedded"
+SERVER = "llama-server"
+_TIMEOUT_S = 30
+_FLAG = re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")
+_VERSION = re.compile(r"version: (\d+) \((\w+)\)|\(build (\d+), commit (\w+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One engine: the embedded one, or a binary. `build` is like b10605, None if unknown;
+    `flags` is empty for the embedded one, whose settings are attributes."""
+
+    kind: Literal["embedded", "binary"]
+    path: str = ""
+    build: str | None = None
+    version: str = ""
+    flags: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """For people: what it is and where."""
+        if self.kind == "embedded":
+            return f"xllamacpp {self.version} ({self.build or '?'})"
+        return f"{self.path} ({self.build or 'unknown build'})"
+
+    def knows(self, flag: str) -> bool:
+        """Does this binary's `--help` show the flag? True if it has not been asked."""
+        return not self.flags or flag in self.flags
+
+    def tool(self, name: str) -> Path | None:
+        """Another program of the same llama.cpp: beside this one, or on PATH."""
+        if self.path:
+            beside = shutil.which(name, path=str(Path(self.path).parent))
+            if beside:
+                return Path(beside)
+        found = shutil.which(name)
+        return Path(found) if found else None
+
+
+def find(wanted: str | None = None) -> Engine:
+    """The engine to use: `wanted` (a path or "embedded"), KVWISE_ENGINE, embedded, then PATH.
+
+    Raises UsageError for a wanted one that is not there, EngineError when there is none at all.
+    """
+    wanted = wanted or os.environ.get("KVWISE_ENGINE") or None
+    if wanted:
+        return _wanted(wanted)
+    engine = embedded()
+    if engine is not None:
+        return engine
+    path = shutil.which(SERVER)
+    if path:
+        return binary(path)
+    raise EngineError(
+        "no engine found: neither xllamacpp nor llama-server",
+        hint="pip install 'kvwise[engine]', or give --engine PATH of your llama-server",
+    )
+
+
+def _wanted(wanted: str) -> Engine:
+    if wanted == EMBEDDED:
+        engine = embedded()
+        if engine is None:
+            raise UsageError(
+                "the embedded engine is not installed", hint="pip install 'kvwise[engine]'"
+            )
+        return engine
+    path = Path(wanted).expanduser()
+    if path.is_dir():
+        path /= SERVER
+    found = shutil.which(str(path)) or shutil.which(wanted)
+    if not found:
+        raise UsageError(
+            "{path} is not a program", path=wanted, hint="give the path of a llama-server"
+        )
+    return binary(found)
+
+
+def embedded() -> Engine | None:
+    """xllamacpp, if it is installed. Its build is the last part of its version, because the
+    library itself reports build 0."""
+    if importlib.util.find_spec("xllamacpp") is None:
+        return None
+    version = metadata.version("xllamacpp")
+    number = version.rsplit(".", 1)[-1]
+    return Engine("embedded", build=f"b{number}" if number.isdigit() else None, version=version)
+
+
+def binary(path: str | Path) -> Engine:
+    """A llama.cpp program; raises EngineError when it does not run."""
+    place = Path(path).resolve()
+    kept = cache_dir() / "engines" / f"{_fingerprint(place)}.json"
+    try:
+        known = json.loads(kept.read_text(encoding="utf-8"))
+        return Engine(
+            "binary", str(place), known["build"], known["version"], frozenset(known["flags"])
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    version = _ask(place, "--version")
+    flags = frozenset(_FLAG.findall(_ask(place, "--help")))
+    engine = Engine("binary", str(place), build_of(version), first_line(version), flags)
+    _keep(kept, engine)
+    return engine
+
+
+def build_of(text: str) -> str | None:
+    """`version: 4713 (a4f011e8d)`, or since 2026 `version: 0.2.0 (build 10605, commit a4f)`."""
+    match = _VERSION.search(text)
+    number = int(match[1] or match[3]) if match else 0
+    return f"b{number}" if number > 0 else None
+
+
+def first_line(text: str) -> str:
+    return next((line for line in text.splitlines() if "version" in line), "")
+
+
+def _ask(path: Path, flag: str) -> str:
+    try:
+        done = subprocess.run(
+            [str(path), flag],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=_TIMEOUT_S, env=clean_environment(), check=False,
+        )  # fmt: skip
+    except OSError as error:
+        raise EngineError(
+            "{path} cannot be run: {why}", path=str(path), why=error.strerror
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise EngineError(
+            "{path} {flag} gave no answer in {limit} s", path=str(path), flag=flag, limit=_TIMEOUT_S
+        ) from error
+    if done.returncode < 0:
+        raise EngineError(
+            "{path} {flag} was ended by signal {signal}",
+            path=str(path), flag=flag, signal=-done.returncode,
+        )  # fmt: skip
+    return done.stderr + done.stdout
+
+
+def _fingerprint(path: Path) -> str:
+    """Of the program's bytes, and of the size and time of the libraries beside it."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+    except OSError as error:
+        raise EngineError(
+            "{path} cannot be read: {why}", path=str(path), why=error.strerror
+        ) from error
+    for library in sorted(path.parent.glob("*llama*")) + sorted(path.parent.glob("*ggml*")):
+        state = library.stat()
+        digest.update(f"{library.name} {state.st_size} {state.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def _keep(path: Path, engine: Engine) -> None:
+    """Remember the answers; a cache that cannot be written is no failure."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_suffix(f".{os.getpid()}")
+        scratch.write_text(json.dumps(asdict(engine) | {"flags": sorted(engine.flags)}), "utf-8")
+        scratch.replace(path)
+    except OSError:
+        return

