@@ -39,10 +39,11 @@ STYLES = {
     "output": "cyan",
     "overhead": "red",
     "left": "bright_black",
+    "taken": "bright_black",
 }
 GLYPHS = {
     "weights": ("█", "#"), "kv": ("▓", "="), "compute": ("▒", "+"), "output": ("▞", "o"),
-    "overhead": ("░", "-"), "left": ("·", "."),
+    "overhead": ("░", "-"), "left": ("·", "."), "taken": ("╳", "x"),
 }  # fmt: skip
 _SECONDS_BEFORE_A_BAR = 1.0
 
@@ -265,7 +266,7 @@ class Printer:
 
     def _glyph(self, style: str) -> str:
         fancy, plain = GLYPHS[style]
-        if self._is_rich(self.out) and self.color != "never" and style != "left":
+        if self._is_rich(self.out) and self.color != "never" and style not in {"left", "taken"}:
             console = self._console(self.out)
             fancy = "█" if console.color_system and not console.no_color else fancy
         try:

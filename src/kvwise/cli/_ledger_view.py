@@ -1,0 +1,245 @@
+"""A ledger as a person reads it: what goes where, what is left, and why."""
+
+from __future__ import annotations
+
+from kvwise.cli._request import called
+from kvwise.cli.output import Bar, Cell, Column, Printer, Table, Words, width_of
+from kvwise.device import Device
+from kvwise.memory.ledger import Cache, Ledger, Line
+from kvwise.text import phrase
+from kvwise.units import MIB, mib, show
+
+PARTS = ("weights", "kv", "compute", "output", "overhead")
+"""Parts of a line, in the order in which they are drawn; names of styles too."""
+
+
+def show_ledger(printer: Printer, ledger: Ledger, *, explain: bool = False) -> None:
+    """The whole ledger on stdout."""
+    show_launch(printer, ledger)
+    printer.text()
+    printer.table(lines_table(ledger))
+    printer.text()
+    show_bars(printer, ledger)
+    if ledger.caches:
+        printer.text()
+        printer.table(caches_table(ledger))
+    if explain:
+        printer.text()
+        show_reasons(printer, ledger)
+    printer.text()
+    show_notes(printer, ledger)
+    printer.text(*verdict(ledger))
+
+
+def show_launch(printer: Printer, ledger: Ledger) -> None:
+    """The model and the settings as the engine resolves them."""
+    model, launch, context = ledger.model, ledger.launch, ledger.context
+    printer.text(
+        phrase(
+            "{name}: {architecture}, {layers} layers, {size} of weights",
+            name=called(model),
+            architecture=model.architecture,
+            layers=model.n_layer,
+            size=show(model.header.tensor_bytes),
+        ),
+        "title",
+    )
+    slots = phrase("1 slot")
+    if context.n_seq_max > 1:
+        slots = phrase(
+            "{count} slots that share it" if context.kv_unified else "{count} slots of {tokens}",
+            count=context.n_seq_max,
+            tokens=f"{context.n_ctx_seq:,}",
+        )
+    printer.text(
+        phrase(
+            "{tool} {build}: {n_ctx} tokens of context, {slots}; batch {batch}/{ubatch}; "
+            "K {k}, V {v}; flash attention {flash}; {on_gpu} of {all} layers on GPUs",
+            tool=launch.tool,
+            build=launch.build,
+            n_ctx=f"{context.n_ctx:,}",
+            slots=slots,
+            batch=context.n_batch,
+            ubatch=context.n_ubatch,
+            k=context.type_k,
+            v=context.type_v,
+            flash=phrase("on") if context.flash_attn else phrase("off"),
+            on_gpu=ledger.placement.gpu_layers,
+            all=model.n_layer_all + 1,
+        ),
+        "dim",
+    )
+
+
+def lines_table(ledger: Ledger) -> Table:
+    """One row per device and one for the host, in MiB."""
+    used = [part for part in PARTS if any(part_bytes(line, part) for line in ledger.lines)]
+    rows = []
+    for line in ledger.lines:
+        left = line.headroom_bytes
+        rows.append(
+            (
+                Cell(line_name(line), "title"),
+                *(_number(part_bytes(line, part)) for part in used),
+                Cell(_number(line.total_bytes), "title"),
+                "?" if line.free_bytes is None else _number(line.free_bytes),
+                "?" if left is None else Cell(_number(left), "bad" if left < 0 else "good"),
+            )
+        )
+    return Table(
+        (
+            Column(phrase("MiB")),
+            *(Column(part_name(part), right=True) for part in used),
+            Column(phrase("total"), right=True),
+            Column(phrase("free"), right=True),
+            Column(phrase("left"), right=True),
+        ),
+        rows,
+    )
+
+
+def show_bars(printer: Printer, ledger: Ledger) -> None:
+    """One stacked bar per device, as long as its memory."""
+    devices: list[Device | None] = [*ledger.devices, None]
+    width = max(width_of(printer.say(line_name(line))) for line in ledger.lines)
+    for line, device in zip(ledger.lines, devices, strict=True):
+        capacity = device.total_bytes if device else (line.free_bytes or 0)
+        if not capacity:
+            continue
+        parts: list[tuple[str, Words, int]] = []
+        taken = capacity - (line.free_bytes if line.free_bytes is not None else capacity)
+        if taken > 0:
+            parts.append(("taken", _sized(phrase("taken already"), taken), taken))
+        for part in PARTS:
+            size = part_bytes(line, part)
+            if size:
+                parts.append((part, _sized(part_name(part), size), size))
+        left = line.headroom_bytes or 0
+        if left > 0:
+            parts.append(("left", _sized(phrase("left"), left), left))
+        printer.bar(Bar(printer.say(line_name(line)), parts, capacity), width)
+
+
+def caches_table(ledger: Ledger) -> Table:
+    """One row per cache of the context."""
+    rows = [
+        (
+            cache.role,
+            f"{cache.cells:,}" if cache.kind != "dsv4_state" else "",
+            str(cache.streams),
+            str(len(cache.layers)),
+            _cache_types(cache),
+            mib(cache.nbytes),
+        )
+        for cache in ledger.caches
+    ]
+    return Table(
+        (
+            Column(phrase("cache")),
+            Column(phrase("cells"), right=True),
+            Column(phrase("streams"), right=True),
+            Column(phrase("layers"), right=True),
+            Column(phrase("contents")),
+            Column(phrase("size"), right=True),
+        ),
+        rows,
+    )
+
+
+def _cache_types(cache: Cache) -> Words:
+    if cache.kind == "kv":
+        sides = [("K", cache.type_k, cache.k_bytes), ("V", cache.type_v, cache.v_bytes)]
+        return ", ".join(f"{side} {kind} {mib(size)}" for side, kind, size in sides if size)
+    return phrase("state in f32")
+
+
+def show_reasons(printer: Printer, ledger: Ledger) -> None:
+    """Every figure with its bytes, its basis and its rule."""
+    for line in ledger.lines:
+        printer.text(line_name(line), "title")
+        for part in PARTS:
+            size = part_bytes(line, part)
+            why = line.reasons.get(_KEY[part])
+            if not size and why is None:
+                continue
+            printer.text(
+                phrase(
+                    "  {part}: {bytes} bytes ({basis}){why}",
+                    part=part_name(part),
+                    bytes=f"{size:,}",
+                    basis=phrase(line.basis.get(_KEY[part], "computed")),
+                    why=phrase(": {reason}", reason=why) if why else "",
+                )
+            )
+    for cache in ledger.caches:
+        if cache.reason:
+            printer.text(phrase("  cache {role}: {reason}", role=cache.role, reason=cache.reason))
+
+
+def show_notes(printer: Printer, ledger: Ledger) -> None:
+    """What the reader should know, and what is not proved."""
+    for note in ledger.notes:
+        printer.text(phrase("note: {text}", text=note.message), "warn")
+    for doubt in ledger.doubts:
+        printer.text(phrase("unverified: {text}", text=doubt), "warn")
+
+
+def verdict(ledger: Ledger) -> tuple[Words, str]:
+    """(sentence, style): does it fit, and by how much."""
+    short = [line for line in ledger.lines if (line.headroom_bytes or 0) < 0]
+    if short:
+        places = ", ".join(
+            f"{line_name(line)} {show(-(line.headroom_bytes or 0))}" for line in short
+        )
+        return phrase("does not fit: missing on {places}", places=places), "bad"
+    known = [line for line in ledger.lines if line.headroom_bytes is not None]
+    gpus = [line for line in known if not line.host] or known
+    if not gpus:
+        return phrase("the free memory is not known"), "warn"
+    tightest = min(gpus, key=lambda line: line.headroom_bytes or 0)
+    return (
+        phrase(
+            "fits: {size} left on {name}",
+            size=show(tightest.headroom_bytes or 0),
+            name=line_name(tightest),
+        ),
+        "good",
+    )
+
+
+def line_name(line: Line) -> str:
+    return (
+        line.buffer
+        if line.host or line.device in (None, line.buffer)
+        else (f"{line.buffer} {line.device}")
+    )
+
+
+_KEY = {
+    "weights": "weights", "kv": "context", "compute": "compute", "output": "output",
+    "overhead": "overhead",
+}  # fmt: skip
+
+
+def part_bytes(line: Line, part: str) -> int:
+    size = getattr(line, f"{_KEY[part]}_bytes")
+    assert isinstance(size, int)  # noqa: S101  (for the type checker)
+    return size
+
+
+def part_name(part: str) -> Words:
+    return {
+        "weights": phrase("weights"),
+        "kv": phrase("cache"),
+        "compute": phrase("compute"),
+        "output": phrase("output"),
+        "overhead": phrase("driver"),
+    }[part]
+
+
+def _number(size: int) -> str:
+    return f"{size / MIB:,.1f}"
+
+
+def _sized(name: Words, size: int) -> Words:
+    return phrase("{name} {size}", name=name, size=show(size))

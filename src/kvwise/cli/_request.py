@@ -1,0 +1,129 @@
+"""What a command is asked about: the model, the launch, the devices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from kvwise import here
+from kvwise.arch import describe
+from kvwise.device import Device, Host
+from kvwise.errors import UsageError
+from kvwise.gguf.model import Model
+from kvwise.gguf.open import open_header
+from kvwise.gguf.shape import header_of_shape
+from kvwise.launch import Launch
+from kvwise.options import Reading, read
+from kvwise.units import parse_size
+
+MODEL = click.Argument(["model"], required=False)
+
+SHAPE = click.Option(
+    ["--shape"],
+    metavar="SHAPE",
+    help="A model that is only numbers: LAYERSxHEADSxHEAD_SIZE[,kv=8,embd=1024,ff=3072,"
+    "vocab=32000,ctx=32768,type=q8_0]; weights are counted if their type is given.",
+)
+
+DEVICE_OPTIONS = (
+    click.Option(
+        ["--gpu"],
+        multiple=True,
+        metavar="GPU",
+        help="A GPU instead of those here; repeatable: a name (RTX 4060), a size (6GiB), or "
+        "name=A,total=6144MiB,free=5900MiB,kind=cuda.",
+    ),
+    click.Option(["--cpu-only"], is_flag=True, help="No GPU at all."),
+    click.Option(["--ram"], metavar="SIZE", help="Memory of the host instead of what is here."),
+    click.Option(["--reserve"], metavar="SIZE", help="Memory to keep free on each GPU."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The devices and the host that a command accounts for."""
+
+    devices: tuple[Device, ...]
+    host: Host
+
+
+def machine(
+    gpu: Sequence[str] = (),
+    cpu_only: bool = False,
+    ram: str | None = None,
+    reserve: str | None = None,
+) -> Machine:
+    """The devices named on the line, else those of this machine. Raises UsageError."""
+    if gpu and cpu_only:
+        raise UsageError("--gpu and --cpu-only exclude each other")
+    devices: tuple[Device, ...] = ()
+    if gpu:
+        devices = tuple(Device.of(text, index=index) for index, text in enumerate(gpu))
+    elif not cpu_only:
+        devices = tuple(here.devices())
+    if reserve is not None:
+        kept = parse_size(reserve)
+        devices = tuple(replace(device, reserve_bytes=kept) for device in devices)
+    if ram is not None:
+        return Machine(devices, Host.of(ram))
+    from kvwise.probe.host import host  # noqa: PLC0415
+
+    return Machine(devices, host())
+
+
+def read_launch(words: Sequence[str], model: str | None) -> tuple[str, Reading]:
+    """(MODEL, the launch): the model stands alone or behind -m, the rest is llama.cpp's."""
+    reading = read(words, environ=os.environ)
+    named = reading.launch.model
+    if model and "model" in reading.origins and named != model and _from_line(reading):
+        raise UsageError("two models: {one} and {other}", one=model, other=named)
+    return model or named, reading
+
+
+def _from_line(reading: Reading) -> bool:
+    return reading.origins["model"].startswith("-")
+
+
+def open_model(ref: str | None, shape: str | None = None) -> Model:
+    """The model behind MODEL or `--shape`; only a header is read.
+
+    Raises UsageError, SourceError, HeaderError, ModelError.
+    """
+    if shape is None:
+        if not ref:
+            raise _no_model()
+        return describe(open_header(ref))
+    if ref:
+        raise UsageError("--shape stands instead of a model, not beside {model}", model=ref)
+    return describe(header_of_shape(shape))
+
+
+def _no_model() -> UsageError:
+    return UsageError("no model", hint="name a .gguf file, hf:owner/repo, ollama:name or a URL")
+
+
+def called(model: Model) -> str:
+    """The model's name, or its file's without what it is packed in."""
+    if model.name:
+        return model.name
+    name = Path(model.path).name
+    for ending in (".gz", ".json", ".gguf"):
+        name = name.removesuffix(ending)
+    return name or model.architecture
+
+
+def launch_model(ref: str, model: Model) -> str:
+    """How a launch names the model: an address stays, anything else is the file it led to."""
+    if ref.startswith(("hf:", "http://", "https://")):
+        return ref
+    if not ref or ref.endswith((".json", ".json.gz")):  # a header without a file
+        return f"{called(model)}.gguf"
+    return model.path or ref
+
+
+def with_model(launch: Launch, ref: str, model: Model) -> Launch:
+    return replace(launch, model=launch_model(ref, model))

@@ -1,0 +1,125 @@
+"""`kvwise plan`: the best settings for what I need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kvwise.cli._commands import command as make_command
+from kvwise.cli._request import (
+    DEVICE_OPTIONS,
+    MODEL,
+    SHAPE,
+    machine,
+    open_model,
+    read_launch,
+    with_model,
+)
+from kvwise.cli.output import Printer
+from kvwise.plan.choose import Impossible
+from kvwise.plan.choose import plan as make_plan
+from kvwise.plan.goal import PURPOSES, Goal
+from kvwise.plan.quality import QUALITIES
+from kvwise.plan.report import plan_json
+from kvwise.units import parse_count
+
+
+@make_command(
+    "Find the best settings for what you need on the GPUs you have (or name), say why, and print "
+    "the command. Flags of llama.cpp that you give stay as they are. Exit code 3 with the nearest "
+    "plan if the request cannot be met.",
+    MODEL,
+    click.Option(
+        ["--goal"],
+        type=click.Choice(list(PURPOSES)),
+        help="What it is for [default: chat, or document with a prompt].",
+    ),
+    click.Option(
+        ["--prompt"], metavar="FILE", help="The prompt; counted by the model's own tokenizer."
+    ),
+    click.Option(["--prompt-tokens"], metavar="N", help="The prompt's length, if it is known."),
+    click.Option(["-n", "--predict", "--n-predict"], "predict", metavar="N",
+                 help="Tokens of the answer."),
+    click.Option(["--slots"], type=click.IntRange(1), help="Requests at the same time."),
+    click.Option(
+        ["--min-quality"],
+        type=click.Choice(QUALITIES),
+        help="The least quality of the cache types [default: by goal].",
+    ),
+    click.Option(["--never-offload"], is_flag=True, help="Keep every layer on the GPUs."),
+    *DEVICE_OPTIONS,
+    SHAPE,
+    examples=(
+        'kvwise plan model.gguf --gpu "RTX 4060" --prompt report.txt -n 1000',
+        "kvwise plan model.gguf --goal max-context --min-quality high -ub 256",
+    ),
+)  # fmt: skip
+def command(
+    printer: Printer,
+    *,
+    words: list[str],
+    model: str | None,
+    shape: str | None,
+    goal: str | None,
+    prompt: str | None,
+    prompt_tokens: str | None,
+    predict: str | None,
+    slots: int | None,
+    min_quality: str | None,
+    never_offload: bool,
+    **devices: Any,
+) -> int:
+    ref, reading = read_launch(words, model)
+    described = open_model(ref, shape)
+    on = machine(**devices)
+    tokens = _prompt_tokens(printer, described.path, prompt, prompt_tokens)
+    wanted = Goal(
+        purpose=goal or ("chat" if tokens is None else "document"),
+        prompt_tokens=tokens,
+        predict_tokens=None if predict is None else parse_count(predict),
+        slots=slots,
+        min_quality=min_quality,
+        never_offload=never_offload,
+    )
+    launch = with_model(reading.launch, ref, described)
+    fixed = set(reading.origins) - {"model", "tool", "build"}
+    try:
+        made = make_plan(described, on.devices, wanted, launch=launch, fixed=fixed, host=on.host)
+    except Impossible as impossible:
+        return _refuse(printer, impossible)
+    if printer.json:
+        printer.document(plan_json(made, printer.language))
+    else:
+        from kvwise.cli._plan_view import show_plan  # noqa: PLC0415  (not needed for --json)
+
+        show_plan(printer, made)
+    return 0
+
+
+def _refuse(printer: Printer, impossible: Impossible) -> int:
+    nearest = impossible.nearest
+    if printer.json:
+        extra = plan_json(nearest, printer.language) if nearest else None
+        printer.error(impossible, {"nearest": extra})
+        return impossible.exit_code
+    printer.error(impossible)
+    if nearest:
+        from kvwise.cli._plan_view import show_nearest  # noqa: PLC0415
+
+        show_nearest(printer, nearest)
+    return impossible.exit_code
+
+
+def _prompt_tokens(
+    printer: Printer, model: str, prompt: str | None, known: str | None
+) -> int | None:
+    if prompt is None:
+        return None if known is None else parse_count(known)
+    if known is not None:
+        from kvwise.errors import UsageError  # noqa: PLC0415
+
+        raise UsageError("--prompt and --prompt-tokens say the same thing twice")
+    from kvwise.cli._count import count_file  # noqa: PLC0415  (starts an engine)
+
+    return count_file(printer, model, prompt)

@@ -1,0 +1,128 @@
+"""`kvwise size`: the ledger for exactly these settings."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+
+from kvwise.cli._commands import command as make_command
+from kvwise.cli._request import (
+    DEVICE_OPTIONS,
+    MODEL,
+    SHAPE,
+    machine,
+    open_model,
+    read_launch,
+    with_model,
+)
+from kvwise.cli.output import Printer
+from kvwise.errors import KvwiseError, Refused, UsageError
+from kvwise.gguf.model import Model
+from kvwise.memory.account import account
+from kvwise.memory.report import ledger_json
+
+EXIT_DOES_NOT_FIT = 3
+
+
+@make_command(
+    "Account for every byte of exactly these settings: weights, KV cache, compute and output "
+    "buffers, device by device. Exit code 3 if it does not fit or llama.cpp would refuse it.",
+    MODEL,
+    *DEVICE_OPTIONS,
+    SHAPE,
+    click.Option(
+        ["--compute-mode"],
+        type=click.Choice(["reserved", "no-alloc"]),
+        default="reserved",
+        help="Compute buffers as really reserved, or as llama.cpp's own --fit pass sees them.",
+    ),
+    click.Option(
+        ["--configs"],
+        metavar="FILE",
+        help="Answer one configuration per line of a JSON-lines file (- = stdin), one line each.",
+    ),
+    click.Option(["--explain"], is_flag=True, help="Say the rule behind every figure."),
+    examples=(
+        'kvwise size model.gguf -c 32768 -ctk q8_0 -ctv q8_0 --gpu "RTX 4060"',
+        "kvwise size hf:Qwen/Qwen3-8B-GGUF:Q4_K_M -c 8192 -ngl 30 --gpu 6GiB --explain",
+    ),
+)
+def command(
+    printer: Printer,
+    *,
+    words: list[str],
+    model: str | None,
+    shape: str | None,
+    compute_mode: str,
+    configs: str | None,
+    explain: bool,
+    **devices: Any,
+) -> int:
+    ref, reading = read_launch(words, model)
+    if configs is not None:
+        return size_configs(printer, open_model(ref, shape), configs)
+    described = open_model(ref, shape)
+    on = machine(**devices)
+    ledger = account(
+        described,
+        with_model(reading.launch, ref, described),
+        on.devices,
+        host=on.host,
+        compute_mode="no-alloc" if compute_mode == "no-alloc" else "reserved",
+    )
+    if printer.json:
+        printer.document(ledger_json(ledger, printer.language))
+    else:
+        from kvwise.cli._ledger_view import show_ledger  # noqa: PLC0415  (not needed for --json)
+
+        for note in reading.notes:
+            printer.remark(note)
+        show_ledger(printer, ledger, explain=explain)
+    return 0 if ledger.fits else EXIT_DOES_NOT_FIT
+
+
+def size_configs(printer: Printer, model: Model, path: str) -> int:
+    """One ledger, refusal or error per line; 2 if a line was not a configuration."""
+    code = 0
+    with _lines(path) as lines:
+        for text in lines:
+            if not text.strip():
+                continue
+            try:
+                answer = _of_config(printer, model, text)
+            except Refused as refused:
+                answer = printer.error_document(refused)
+            except KvwiseError as error:
+                answer = printer.error_document(error)
+                code = error.exit_code
+            printer.json_line(answer)
+    return code
+
+
+def _of_config(printer: Printer, model: Model, text: str) -> dict[str, Any]:
+    from kvwise.memory.zoo_config import read_config  # noqa: PLC0415
+
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise UsageError("not JSON: {why}", why=str(error)) from None
+    if not isinstance(fields, dict):
+        raise UsageError("a configuration is a JSON object, not {kind}", kind=type(fields).__name__)
+    config = read_config(fields)
+    ledger = account(model, config.launch, config.devices, compute_mode=config.compute_mode)
+    return ledger_json(ledger, printer.language)
+
+
+@contextmanager
+def _lines(path: str) -> Iterator[TextIO | Sequence[str]]:
+    if path == "-":
+        yield sys.stdin
+    else:
+        with Path(path).open(encoding="utf-8", errors="replace") as file:
+            yield file

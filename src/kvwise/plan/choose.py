@@ -1,0 +1,162 @@
+"""The plan: the best launch for a goal, what else is worth a look, and what to step down to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from kvwise.device import Device, Host
+from kvwise.errors import DoesNotFit, Refused
+from kvwise.gguf.model import Model
+from kvwise.launch import Launch
+from kvwise.memory.account import account
+from kvwise.memory.ledger import Ledger
+from kvwise.options import to_argv
+from kvwise.plan import commands
+from kvwise.plan.goal import Goal
+from kvwise.plan.impossible import Attempt, relaxed, sentence
+from kvwise.plan.ladder import ladder
+from kvwise.plan.order import alternatives, best
+from kvwise.plan.search import Candidate, Search
+from kvwise.plan.speed import Speed, estimate
+from kvwise.plan.why import reasons
+from kvwise.text import Phrase
+
+_ALTERNATIVES = 5
+_QUALITY_BASIS = "cache types"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A launch that fits, with what it costs, how fast it is at most, and why it is here."""
+
+    launch: Launch
+    ledger: Ledger
+    slot_tokens: int  # prompt and answer of one slot
+    quality: str
+    speed: Speed
+    why: tuple[Phrase, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answer to a goal. `ladder` holds safer launches, in the order to try them."""
+
+    goal: Goal
+    choice: Choice
+    alternatives: tuple[Choice, ...]
+    ladder: tuple[Choice, ...]
+
+    @property
+    def predict_tokens_max(self) -> int | None:
+        """Tokens that are left for the answer beside the prompt; None without a prompt."""
+        prompt = self.goal.prompt_tokens
+        return None if prompt is None else self.choice.slot_tokens - prompt
+
+    @property
+    def argv(self) -> list[str]:
+        """The command line of the chosen launch."""
+        return argv_of(self.choice.launch)
+
+
+class Impossible(DoesNotFit):
+    """The request cannot be met; `nearest` is the plan of the nearest one that can, if any."""
+
+    nearest: Plan | None = None
+
+
+def plan(
+    model: Model,
+    devices: Sequence[Device],
+    goal: Goal | None = None,
+    *,
+    launch: Launch | None = None,
+    fixed: Collection[str] = (),
+    host: Host | None = None,
+) -> Plan:
+    """The best settings for `goal` on `devices` (none = the host alone).
+
+    `launch` holds the user's settings; the Launch fields named in `fixed` are kept. Raises
+    Impossible (with the nearest plan that can be met), UsageError, ModelError.
+    """
+    goal = goal or Goal()
+    base = launch or Launch(n_seq_max=goal.slots or 1, n_outputs_max=goal.slots or 1)
+    search = Search(model, devices, host, goal, base, frozenset(fixed), _account)
+    found = search.candidates()
+    if not found:
+        raise _impossible(search)
+    return _made(search, found)
+
+
+def _account(model: Model, launch: Launch, devices: Sequence[Device], host: Host | None) -> Ledger:
+    return account(model, launch, devices, host=host)
+
+
+def _made(search: Search, found: Sequence[Candidate]) -> Plan:
+    goal = search.goal
+    chosen = best(found, goal, search.ubatches())
+    others = alternatives(found, chosen, _ALTERNATIVES)
+    return Plan(
+        goal=goal,
+        choice=_choice(search, chosen, explained=True),
+        alternatives=tuple(_choice(search, each, explained=True) for each in others),
+        ladder=tuple(_choice(search, each) for each in ladder(search, chosen)),
+    )
+
+
+def _choice(search: Search, candidate: Candidate, *, explained: bool = False) -> Choice:
+    depth = search.goal.prompt_tokens or 0
+    speed = estimate(search.weights, candidate.ledger, depth)
+    why = reasons(search, candidate, speed) if explained else ()
+    return Choice(
+        candidate.launch, candidate.ledger, candidate.slot_tokens, candidate.quality, speed, why
+    )
+
+
+def _impossible(search: Search) -> DoesNotFit | Refused:
+    """What stands in the way, and the plan of the nearest request that can be met."""
+    if search.refusals and search.closest is None and not search.found_any:
+        return search.refusals[-1]
+    for attempt in relaxed(search):
+        nearer = Search(
+            search.model,
+            search.devices,
+            search.host,
+            attempt.goal,
+            search.base,
+            attempt.fixed,
+            search.account,
+        )
+        found = nearer.candidates()
+        if found:
+            nearest = _made(nearer, found)
+            # the nearest plan answers the user's own prompt where it can
+            if search.goal.prompt_tokens is not None:
+                nearest = replace(nearest, goal=_own_goal(search.goal, nearest))
+            return _told(search, attempt, nearest)
+    return _told(search, None, None)
+
+
+def _own_goal(goal: Goal, nearest: Plan) -> Goal:
+    prompt = goal.prompt_tokens or 0
+    return replace(
+        nearest.goal, prompt_tokens=prompt if prompt < nearest.choice.slot_tokens else None
+    )
+
+
+def _told(search: Search, attempt: Attempt | None, nearest: Plan | None) -> Impossible:
+    reached = nearest.choice.slot_tokens if nearest else None
+    template, hint, fields = sentence(search, attempt, reached)
+    error = Impossible(template, hint=hint, **fields)
+    error.nearest = nearest
+    return error
+
+
+def argv_of(launch: Launch) -> list[str]:
+    """The whole command line of a launch, program first."""
+    return [launch.tool, *to_argv(launch)]
+
+
+def shell_commands(launch: Launch) -> dict[str, object]:
+    """The `commands` object of kvwise/plan/1."""
+    return commands.all_shells(argv_of(launch))

@@ -1,0 +1,135 @@
+"""When nothing meets a request: what stands in the way, and what could be asked instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from kvwise.options import OPTIONS
+from kvwise.plan.goal import Goal
+from kvwise.plan.search import Search
+from kvwise.text import Phrase, phrase, template
+from kvwise.units import show
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A weaker request, and what was given up."""
+
+    goal: Goal
+    fixed: frozenset[str]
+    gives_up: Phrase
+
+
+def relaxed(search: Search) -> Iterator[Attempt]:
+    """Weaker requests, the nearest first."""
+    goal, fixed = search.goal, frozenset(search.fixed)
+    free = fixed - {"n_ctx"}
+    if "n_ctx" in fixed:
+        yield Attempt(goal, free, phrase("another -c"))
+        if goal.prompt_tokens is not None:
+            shorter = replace(goal, predict_tokens=1)
+            yield Attempt(shorter, fixed, phrase("a shorter answer"))
+    if goal.never_offload:
+        offloaded = replace(goal, never_offload=False)
+        yield Attempt(offloaded, free, phrase("some layers in the host's memory"))
+    if goal.floor != "any":
+        lower = replace(goal, min_quality="any", never_offload=False)
+        yield Attempt(lower, free, phrase("--min-quality any"))
+    if goal.predict_tokens is not None and goal.prompt_tokens is not None:
+        shorter = replace(goal, predict_tokens=1, never_offload=False)
+        yield Attempt(shorter, free, phrase("a shorter answer"))
+    least = replace(
+        goal,
+        purpose="max-context",
+        prompt_tokens=None,
+        predict_tokens=None,
+        min_quality="any",
+        never_offload=False,
+    )
+    yield Attempt(least, free, phrase("a shorter context"))
+    if free:
+        yield Attempt(least, frozenset(), phrase("none of the fixed flags"))
+
+
+def sentence(
+    search: Search, attempt: Attempt | None, nearest_tokens: int | None
+) -> tuple[str, str | None, dict[str, object]]:
+    """(template, hint, fields) of the refusal."""
+    goal = search.goal
+    fields: dict[str, object] = {
+        "prompt": goal.prompt_tokens,
+        "answer": goal.predict_tokens,
+        "least": goal.least,
+        "n_ctx": search.base.n_ctx,
+        "trained": search.trained,
+        "where": _where(search),
+        "short": show(search.closest or 0),
+        "tokens": nearest_tokens,
+        "gives_up": attempt.gives_up if attempt else "",
+        "left": _left(search),
+        "flags": " ".join(sorted(_flag(name) for name in search.fixed)),
+    }
+    hint = None
+    if nearest_tokens is not None:
+        hint = _NEAREST
+        if goal.prompt_tokens is not None and nearest_tokens > goal.prompt_tokens:
+            fields["nearest_left"] = nearest_tokens - goal.prompt_tokens
+            hint = _NEAREST_WITH_PROMPT
+    return _what(search), hint, fields
+
+
+_NEAREST = template("with {gives_up} it can: {tokens:,} tokens per slot")
+_NEAREST_WITH_PROMPT = template(
+    "with {gives_up} it can: {tokens:,} tokens per slot, of which {nearest_left:,} for the answer"
+)
+_PROMPT_TOO_LONG = template("a prompt of {prompt:,} tokens does not fit a context of {n_ctx:,}")
+_ANSWER_TOO_LONG = template(
+    "a prompt of {prompt:,} tokens leaves {left:,} of {n_ctx:,} for the answer, not {answer:,}"
+)
+_LITTLE_LEFT = template(
+    "a prompt of {prompt:,} tokens leaves only {left:,} of {n_ctx:,} for the answer"
+)
+_BEYOND_TRAINING = template(
+    "{least:,} tokens per slot are more than the {trained:,} the model was trained for"
+)
+_TOO_LARGE = template("{least:,} tokens per slot do not fit {where}: the nearest misses by {short}")
+_TOO_LARGE_WITH_FLAGS = template(
+    "{least:,} tokens per slot do not fit {where} with {flags} kept: the nearest misses by {short}"
+)
+
+
+def _what(search: Search) -> str:
+    goal = search.goal
+    if goal.prompt_tokens is not None and "n_ctx" in search.fixed:
+        room = _room(search)
+        if goal.prompt_tokens >= room:
+            return _PROMPT_TOO_LONG
+        if goal.least > room:
+            return _ANSWER_TOO_LONG if goal.predict_tokens else _LITTLE_LEFT
+    if goal.least > search.trained:
+        return _BEYOND_TRAINING
+    return _TOO_LARGE_WITH_FLAGS if search.fixed else _TOO_LARGE
+
+
+def _room(search: Search) -> int:
+    """Tokens of one slot under the -c that the user fixed, as llama.cpp would pad it."""
+    n_ctx = search.base.n_ctx or search.trained
+    per_slot = n_ctx if search.start.kv_unified else n_ctx // search.slots
+    return min(-(-per_slot // 256) * 256, search.trained)
+
+
+def _left(search: Search) -> int:
+    return _room(search) - (search.goal.prompt_tokens or 0)
+
+
+def _where(search: Search) -> str:
+    names = [device.name for device in search.devices]
+    return ", ".join(names) or "RAM"
+
+
+def _flag(field: str) -> str:
+    for option in OPTIONS:
+        if option.field == field or any(name == field for name, _ in option.on):
+            return option.flags[0] if option.flags else field
+    return field

@@ -1,0 +1,296 @@
+"""Candidates: launches that keep what the user fixed, fit the machine, and hold the most context.
+
+Everything is asked of `account`, so a candidate fits by the same figures that the ledger shows.
+Memory grows with the context almost linearly, but the compute buffer is not monotonic: the
+search closes in on the edge, then steps over it to see whether a longer context fits after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from kvwise.device import Device, Host
+from kvwise.errors import Refused
+from kvwise.gguf.model import Model
+from kvwise.launch import Launch
+from kvwise.memory.ledger import Ledger
+from kvwise.options import change
+from kvwise.plan.goal import Goal
+from kvwise.plan.offload import Level, is_full, levels
+from kvwise.plan.quality import PAIRS, meets, quality_of
+from kvwise.plan.speed import Weights, host_reads, weights_read
+
+CELLS = 256  # llama.cpp pads a context to whole blocks of this many cells
+UBATCHES = (512, 256, 128)
+_LARGE_UBATCHES = (2048, 1024)
+_STEPS_BEYOND = 2  # how far to look past the edge for a context that fits after all
+_LONGEST = 1 << 27  # an engine asked for more dies before it says why (engine-facts.md 0.8)
+
+Account = Callable[[Model, Launch, Sequence[Device], Host | None], Ledger]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A launch that fits, with its ledger."""
+
+    launch: Launch
+    ledger: Ledger
+    full: bool  # every layer and expert is on the GPUs
+    host_read: int  # bytes of weights per token from host memory
+    limit: int  # tokens per slot beyond which the model was not trained
+    shared: bool = False  # all slots at once draw on one unified cache
+
+    @property
+    def slot_tokens(self) -> int:
+        """Tokens that one slot can hold: prompt and answer together."""
+        context = self.ledger.context
+        room = context.n_ctx_seq
+        if self.shared:
+            room //= context.n_seq_max
+        return min(room, self.limit)
+
+    @cached_property
+    def gpu_bytes(self) -> int:
+        return sum(line.total_bytes for line in self.ledger.lines if not line.host)
+
+    @cached_property
+    def all_bytes(self) -> int:
+        return sum(line.total_bytes for line in self.ledger.lines)
+
+    @property
+    def quality(self) -> str:
+        return quality_of(self.launch.type_k, self.launch.type_v)
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        return self.launch.type_k, self.launch.type_v
+
+
+@dataclass
+class Search:
+    """One request: a model, a machine, a goal, and what the user fixed."""
+
+    model: Model
+    devices: Sequence[Device]
+    host: Host | None
+    goal: Goal
+    base: Launch
+    fixed: Collection[str]
+    account: Account
+    asked: int = 0  # ledgers made
+    found_any: bool = False  # a launch was taken by the engine, whether it fits or not
+    closest: int | None = None  # fewest bytes by which a launch missed
+    _known: dict[Launch, Ledger | None] = field(default_factory=dict)
+    refusals: list[Refused] = field(default_factory=list)
+
+    @cached_property
+    def weights(self) -> Weights:
+        return weights_read(self.model)
+
+    @cached_property
+    def slots(self) -> int:
+        if "n_seq_max" in self.fixed and self.goal.slots is None:
+            return self.base.n_seq_max
+        return self.goal.slots or 1
+
+    @cached_property
+    def unit(self) -> int:
+        """Smallest step of n_ctx that changes every slot by a whole block."""
+        return CELLS * self.slots
+
+    @cached_property
+    def trained(self) -> int:
+        return self.model.n_ctx_train or _LONGEST
+
+    @cached_property
+    def start(self) -> Launch:
+        """The user's launch with slots and build settled, before anything is searched."""
+        changes: dict[str, Any] = {"fit": False}
+        if "n_seq_max" not in self.fixed or self.goal.slots is not None:
+            changes["n_seq_max"] = self.slots
+            if "kv_unified" not in self.fixed:
+                changes["kv_unified"] = False
+        return change(self.base, **changes)
+
+    @property
+    def levels(self) -> Sequence[Level]:
+        found = levels(self.model, len(self.devices), self.fixed)
+        if self.goal.never_offload and self.devices:
+            full = [level for level in found if is_full(level, self.model)]
+            return full or found[:1]
+        return found
+
+    # -- what may be tried -----------------------------------------------------
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Pairs of cache types that the user's flags and the quality floor admit, best first."""
+        k = {self.base.type_k} if "type_k" in self.fixed else None
+        v = {self.base.type_v} if "type_v" in self.fixed else None
+        if k and v:
+            return [(self.base.type_k, self.base.type_v)]
+        if not self._has_cache:
+            return [("f16", "f16")]
+        pairs = [pair for pair in PAIRS if (not k or pair[0] in k) and (not v or pair[1] in v)] or [
+            (next(iter(k or {"f16"})), next(iter(v or {"f16"})))
+        ]
+        if self.model.is_mla:
+            pairs = [pair for pair in pairs if pair[0] == pair[1]] or pairs
+        good = [pair for pair in pairs if meets(quality_of(*pair), self.goal.floor)]
+        return good or pairs[:1]
+
+    @property
+    def _has_cache(self) -> bool:
+        return not (self.model.is_recurrent and not self.model.is_hybrid)
+
+    def ubatches(self) -> tuple[int, ...]:
+        if "n_ubatch" in self.fixed:
+            return (self.base.n_ubatch,)
+        if self.goal.purpose == "max-speed":
+            return (*_LARGE_UBATCHES, *UBATCHES[:1])
+        if self.goal.purpose == "min-memory":
+            return UBATCHES[::-1]
+        return UBATCHES
+
+    # -- asking ----------------------------------------------------------------
+
+    def ledger(self, launch: Launch) -> Ledger | None:
+        """The ledger of a launch, or None where the engine would refuse it."""
+        if launch not in self._known:
+            self.asked += 1
+            try:
+                self._known[launch] = self.account(self.model, launch, self.devices, self.host)
+            except Refused as refusal:
+                self.refusals.append(refusal)
+                self._known[launch] = None
+        return self._known[launch]
+
+    def fitting(self, launch: Launch, level: Level) -> Candidate | None:
+        """The launch as a candidate if the engine takes it and it fits."""
+        ledger = self.ledger(launch)
+        if ledger is None:
+            return None
+        self.found_any = True
+        short = missing(ledger)
+        if short:
+            self.closest = min(short, self.closest or short)
+            return None
+        reads = host_reads(self.weights, launch, len(self.devices))
+        full = bool(self.devices) and is_full(level, self.model)
+        shared = launch.kv_unified and self.goal.slots is not None
+        return Candidate(launch, ledger, full, reads, self.trained, shared)
+
+    def at(self, launch: Launch, tokens_per_slot: int, level: Level) -> Candidate | None:
+        tokens = -(-tokens_per_slot // CELLS) * CELLS
+        return self.fitting(change(launch, n_ctx=tokens * self.slots), level)
+
+    def with_types(self, launch: Launch, type_k: str, type_v: str) -> Launch:
+        return change(launch, type_k=type_k, type_v=type_v)
+
+    def with_context(self, launch: Launch, n_ctx: int) -> Launch:
+        return change(launch, n_ctx=n_ctx)
+
+    def with_changes(
+        self, launch: Launch, changes: dict[str, Any], level: Level
+    ) -> Candidate | None:
+        return self.fitting(change(launch, **changes), level)
+
+    # -- searching -------------------------------------------------------------
+
+    def longest(self, launch: Launch, level: Level, least: int, most: int) -> Candidate | None:
+        """The candidate with the longest context of `least` to `most` tokens per slot."""
+        if "n_ctx" in self.fixed:
+            return self.fitting(launch, level)
+        low, high = -(-least // CELLS), max(-(-least // CELLS), most // CELLS)
+        best = self.at(launch, low * CELLS, level)
+        if best is None or low == high:
+            return best
+        top = self.at(launch, high * CELLS, level)
+        if top is not None:
+            return top
+        while high - low > 1:  # low fits, high does not
+            middle = (low + high) // 2
+            found = self.at(launch, middle * CELLS, level)
+            if found is None:
+                high = middle
+            else:
+                low, best = middle, found
+        for step in range(1, _STEPS_BEYOND + 1):
+            found = self.at(launch, (high + step) * CELLS, level) if high + step < most else None
+            best = found or best
+        return best
+
+    def first_level(self, launch: Launch, tokens: int) -> tuple[Level, Candidate] | None:
+        """The fastest level at which a slot of `tokens` tokens fits."""
+        found: tuple[Level, Candidate] | None = None
+        steps = self.levels
+        low, high = 0, len(steps) - 1
+        while low <= high:
+            middle = (low + high) // 2
+            settled = change(launch, **steps[middle])
+            here = (
+                self.fitting(settled, steps[middle])
+                if "n_ctx" in self.fixed
+                else self.at(settled, tokens, steps[middle])
+            )
+            if here is None:
+                low = middle + 1
+            else:
+                found, high = (steps[middle], here), middle - 1
+        return found
+
+    def candidates(self) -> list[Candidate]:
+        """Fitting launches worth comparing; empty if nothing reaches the goal's least context."""
+        return [found for found in self._candidates() if found.slot_tokens >= self.goal.least]
+
+    def _candidates(self) -> Iterator[Candidate]:
+        least = min(self.goal.least, self.trained)
+        grow = self.goal.terms.grow
+        most = max(least, self.trained if grow else min(self.goal.enough, self.trained))
+        for pair in self.pairs():
+            saturated = False
+            for ubatch in self.ubatches():
+                launch = self._with(pair, ubatch)
+                level = self.levels[0]
+                found = self.longest(change(launch, **level), level, least, most)
+                if found:
+                    yield found
+                    saturated = saturated or found.slot_tokens >= most // CELLS * CELLS
+                if found is None or not saturated:
+                    yield from self._offloaded(launch, least, most, ubatch)
+            if saturated and self.goal.purpose != "min-memory":
+                return  # a smaller cache type could not give more context
+
+    def _offloaded(self, launch: Launch, least: int, most: int, ubatch: int) -> Iterator[Candidate]:
+        if len(self.levels) < 2 or ubatch != self.ubatches()[0]:
+            return
+        targets = sorted({least, min(self.goal.enough, most), most})
+        for tokens in targets:
+            found = self.first_level(launch, tokens)
+            if found is None:
+                return
+            level, candidate = found
+            yield self.longest(change(launch, **level), level, tokens, most) or candidate
+
+    def _with(self, pair: tuple[str, str], ubatch: int) -> Launch:
+        changes: dict[str, Any] = {"type_k": pair[0], "type_v": pair[1], "n_ubatch": ubatch}
+        if ubatch > self.start.n_batch and "n_batch" not in self.fixed:
+            changes["n_batch"] = ubatch
+        return change(self.start, **changes)
+
+
+def missing(ledger: Ledger) -> int:
+    """Bytes by which the tightest device misses, its reserve included; 0 = it fits."""
+    lines = [line for line in ledger.lines if not line.host]
+    short = [0]
+    for line, device in zip(lines, ledger.devices, strict=True):
+        if line.headroom_bytes is not None:
+            short.append((device.reserve_bytes or 0) - line.headroom_bytes)
+    short += [
+        -line.headroom_bytes
+        for line in ledger.lines
+        if line.host and line.headroom_bytes is not None
+    ]
+    return max(short)
