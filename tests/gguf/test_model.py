@@ -41,10 +41,8 @@ def test_windowed_layers_have_heads_of_their_own() -> None:
 
 
 def test_shared_layers_have_no_kv() -> None:
-    assert [model(n_layer_kv_from_start=2).has_kv(il) for il in range(4)] == [True, True] + [
-        False,
-        False,
-    ]
+    shared = model(n_layer_kv_from_start=2)
+    assert [shared.has_kv(il) for il in range(4)] == [True, True, False, False]
     assert all(model().has_kv(il) for il in range(4))
 
 

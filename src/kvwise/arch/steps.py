@@ -135,6 +135,7 @@ def head_scale(layers_27b: int) -> Step:
     def step(draft: Draft) -> None:
         width = draft["n_embd_head_k_swa" if draft["swa"][0] else "n_embd_head_k_full"]
         if draft.n_layer == layers_27b:
+            draft.need(draft["n_head"][0] > 0, "no attention heads")
             width = draft["n_embd"] // draft["n_head"][0]
         draft["f_attention_scale"] = width**-0.5 if width else 0.0
 
@@ -173,7 +174,10 @@ def xdrope_base(draft: Draft) -> None:
     """Hunyuan: NTK-aware alpha raises the rope base."""
     alpha, dim = draft["rope_scaling_alpha"], draft["n_embd_head_k_full"]
     if alpha > 0.0 and dim > 2:
-        draft["rope_freq_base_train"] *= alpha ** (dim / (dim - 2))
+        try:
+            draft["rope_freq_base_train"] *= alpha ** (dim / (dim - 2))
+        except OverflowError:
+            raise draft.lie("a rope scaling alpha of {alpha}", alpha=alpha) from None
 
 
 def input_as_output(draft: Draft) -> None:

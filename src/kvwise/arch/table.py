@@ -28,6 +28,9 @@ Family = Literal[
 ]
 
 
+Hybrid = Literal["rest", "all", "bare", "trunk"]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """What one architecture adds to the generic keys.
@@ -44,7 +47,7 @@ class Row:
     family: Family = "attention"
     mtp_kv: Literal["kept", "apart"] = "kept"
     mtp_kv_since: dict[int, Literal["kept", "apart"]] = field(default_factory=dict)
-    hybrid: Literal["rest", "all", "bare", "trunk"] = "rest"
+    hybrid: Hybrid = "rest"
     rope_if: tuple[str, str] | None = None
     diffusion: bool = False
     encoder: bool = False
