@@ -22,10 +22,11 @@ def may_have_gpu(signs: Sequence[str] = _SIGNS) -> bool:
 def devices() -> list[Device]:
     """The GPUs that the engine sees here, in its order; empty when there are none.
 
-    Raises EngineError when there is an engine and it fails.
+    Raises EngineError when there can be one and no engine says what it has.
     """
     if not may_have_gpu():
         return []
-    from kvwise.engine.find import list_devices  # noqa: PLC0415  (starts a process)
+    from kvwise.engine.devices import list_devices  # noqa: PLC0415  (starts a process)
+    from kvwise.engine.find import find  # noqa: PLC0415
 
-    return list_devices()
+    return list_devices(find())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from itertools import islice
 from pkgutil import iter_modules
 from typing import Any
 
@@ -210,7 +211,7 @@ def split_words(
             continue
         ours.append(word)
         if not equals:
-            ours += [value for value, _ in zip(rest, range(count), strict=False)]
+            ours += islice(rest, count)
     return ours, others
 
 

@@ -14,9 +14,9 @@ from kvwise.arch import describe
 from kvwise.device import Device, Host
 from kvwise.errors import UsageError
 from kvwise.gguf.model import Model
-from kvwise.gguf.open import open_header
 from kvwise.gguf.shape import header_of_shape
 from kvwise.launch import Launch
+from kvwise.opening import open_model
 from kvwise.options import Reading, read
 from kvwise.units import parse_size
 
@@ -27,6 +27,12 @@ SHAPE = click.Option(
     metavar="SHAPE",
     help="A model that is only numbers: LAYERSxHEADSxHEAD_SIZE[,kv=8,embd=1024,ff=3072,"
     "vocab=32000,ctx=32768,type=q8_0]; weights are counted if their type is given.",
+)
+
+ENGINE = click.Option(
+    ["--engine"],
+    metavar="PATH",
+    help="The llama-server to use [default: the embedded engine, else the one on PATH].",
 )
 
 DEVICE_OPTIONS = (
@@ -88,7 +94,7 @@ def _from_line(reading: Reading) -> bool:
     return reading.origins["model"].startswith("-")
 
 
-def open_model(ref: str | None, shape: str | None = None) -> Model:
+def model_of(ref: str | None, shape: str | None = None) -> Model:
     """The model behind MODEL or `--shape`; only a header is read.
 
     Raises UsageError, SourceError, HeaderError, ModelError.
@@ -96,7 +102,7 @@ def open_model(ref: str | None, shape: str | None = None) -> Model:
     if shape is None:
         if not ref:
             raise _no_model()
-        return describe(open_header(ref))
+        return open_model(ref)
     if ref:
         raise UsageError("--shape stands instead of a model, not beside {model}", model=ref)
     return describe(header_of_shape(shape))

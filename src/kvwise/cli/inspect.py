@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kvwise.cli._commands import command as make_command
-from kvwise.cli._request import MODEL, SHAPE, called, open_model
+from kvwise.cli._request import MODEL, SHAPE, called, model_of
 from kvwise.cli.output import Cell, Column, Printer, Table
 from kvwise.gguf.header import Tensor
 from kvwise.gguf.model import Model
@@ -30,7 +30,7 @@ _LAYER = re.compile(r"^blk\.(\d+)\.")
     engine=False,
 )
 def command(printer: Printer, model: str | None, shape: str | None) -> int:
-    facts = describe_file(open_model(model, shape))
+    facts = describe_file(model_of(model, shape))
     if printer.json:
         printer.document(facts)
     else:

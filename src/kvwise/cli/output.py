@@ -205,7 +205,7 @@ class Printer:
         Nothing in a pipe, with -q, or when KVWISE_NO_PROGRESS is set.
         """
         hidden = bool(os.environ.get("KVWISE_NO_PROGRESS")) or self.verbosity < 0
-        if hidden or not self._is_rich(self.err):
+        if hidden or not self._is_terminal(self.err):
             yield lambda done: None  # noqa: ARG005
             return
         from rich.progress import Progress as RichProgress  # noqa: PLC0415
@@ -223,6 +223,16 @@ class Printer:
             yield update
         finally:
             bar.stop()
+
+    @contextmanager
+    def working(self, words: Words) -> Iterator[None]:
+        """Says on a terminal what goes on while something of unknown length runs."""
+        hidden = bool(os.environ.get("KVWISE_NO_PROGRESS")) or self.verbosity < 0
+        if hidden or not self._is_terminal(self.err):
+            yield
+            return
+        with self._console(self.err).status(self.say(words)):
+            yield
 
     # -- inside --------------------------------------------------------------
 

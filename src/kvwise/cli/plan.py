@@ -9,14 +9,17 @@ import click
 from kvwise.cli._commands import command as make_command
 from kvwise.cli._request import (
     DEVICE_OPTIONS,
+    ENGINE,
     MODEL,
     SHAPE,
     machine,
-    open_model,
+    model_of,
     read_launch,
     with_model,
 )
 from kvwise.cli.output import Printer
+from kvwise.errors import UsageError
+from kvwise.gguf.model import Model
 from kvwise.plan.choose import Impossible
 from kvwise.plan.choose import plan as make_plan
 from kvwise.plan.goal import PURPOSES, Goal
@@ -50,6 +53,7 @@ from kvwise.units import parse_count
     click.Option(["--never-offload"], is_flag=True, help="Keep every layer on the GPUs."),
     *DEVICE_OPTIONS,
     SHAPE,
+    ENGINE,
     examples=(
         'kvwise plan model.gguf --gpu "RTX 4060" --prompt report.txt -n 1000',
         "kvwise plan model.gguf --goal max-context --min-quality high -ub 256",
@@ -68,12 +72,13 @@ def command(
     slots: int | None,
     min_quality: str | None,
     never_offload: bool,
+    engine: str | None,
     **devices: Any,
 ) -> int:
     ref, reading = read_launch(words, model)
-    described = open_model(ref, shape)
+    described = model_of(ref, shape)
     on = machine(**devices)
-    tokens = _prompt_tokens(printer, described.path, prompt, prompt_tokens)
+    tokens = _prompt_tokens(printer, described, prompt, prompt_tokens, engine)
     wanted = Goal(
         purpose=goal or ("chat" if tokens is None else "document"),
         prompt_tokens=tokens,
@@ -112,14 +117,12 @@ def _refuse(printer: Printer, impossible: Impossible) -> int:
 
 
 def _prompt_tokens(
-    printer: Printer, model: str, prompt: str | None, known: str | None
+    printer: Printer, model: Model, prompt: str | None, known: str | None, engine: str | None
 ) -> int | None:
     if prompt is None:
         return None if known is None else parse_count(known)
     if known is not None:
-        from kvwise.errors import UsageError  # noqa: PLC0415
-
         raise UsageError("--prompt and --prompt-tokens say the same thing twice")
-    from kvwise.cli._count import count_file  # noqa: PLC0415  (starts an engine)
+    from kvwise.cli._count import count_text  # noqa: PLC0415  (starts an engine)
 
-    return count_file(printer, model, prompt)
+    return count_text(printer, model, prompt, engine=engine).tokens

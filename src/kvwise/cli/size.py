@@ -17,7 +17,7 @@ from kvwise.cli._request import (
     MODEL,
     SHAPE,
     machine,
-    open_model,
+    model_of,
     read_launch,
     with_model,
 )
@@ -66,8 +66,8 @@ def command(
 ) -> int:
     ref, reading = read_launch(words, model)
     if configs is not None:
-        return size_configs(printer, open_model(ref, shape), configs)
-    described = open_model(ref, shape)
+        return size_configs(printer, model_of(ref, shape), configs)
+    described = model_of(ref, shape)
     on = machine(**devices)
     ledger = account(
         described,

@@ -1,0 +1,56 @@
+"""Counting a text by the model's own tokenizer, with progress."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvwise.cli._request import called
+from kvwise.cli.output import Printer
+from kvwise.errors import SourceError, UsageError
+from kvwise.gguf.model import Model
+from kvwise.text import phrase
+
+if TYPE_CHECKING:
+    from kvwise.engine.tokens import TokenCount
+
+
+def model_file(model: Model) -> str:
+    """The file of a model that an engine can load. Raises UsageError when there is none here."""
+    name = model.path
+    if not name or not Path(name).is_file() or name.endswith((".json", ".json.gz")):
+        raise UsageError(
+            "{name} is only a header here; its tokenizer and weights are needed",
+            name=called(model),
+            hint="give a .gguf file on this machine",
+        )
+    return name
+
+
+def count_text(
+    printer: Printer,
+    model: Model,
+    file: str,
+    *,
+    engine: str | None = None,
+    add_special: bool = True,
+    parse_special: bool = True,
+) -> TokenCount:
+    """Tokens of a file (`-` is stdin), as llama-server would count it as a prompt."""
+    from kvwise.engine.find import find  # noqa: PLC0415  (no other command of ours needs these)
+    from kvwise.engine.tokens import Counter, read_text  # noqa: PLC0415
+
+    place = model_file(model)
+    text = _standard_input() if file == "-" else read_text(file)
+    doing = phrase("counting the tokens of {count:,} characters", count=len(text))
+    with printer.working(doing), Counter.start(place, engine=find(engine)) as counter:
+        return counter.count(text, add_special=add_special, parse_special=parse_special)
+
+
+def _standard_input() -> str:
+    data = sys.stdin.buffer.read()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SourceError("stdin is not UTF-8 text (byte {at})", at=error.start) from error

@@ -1,0 +1,44 @@
+"""The one public door: sorted, complete, lazy, and the two meanings of `kvwise.plan`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import kvwise
+
+
+def _python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_all_is_sorted_and_everything_in_it_exists_and_is_documented() -> None:
+    assert kvwise.__all__ == sorted(kvwise.__all__)
+    for name in kvwise.__all__:
+        value = getattr(kvwise, name)
+        assert value.__doc__, name
+        assert value.__name__ == name
+
+
+def test_dir_names_what_is_public() -> None:
+    assert set(kvwise.__all__) <= set(dir(kvwise))
+
+
+def test_plan_is_the_function_whatever_was_imported_before() -> None:
+    code = (
+        "import kvwise.plan.goal, kvwise.plan.choose; import kvwise; print(callable(kvwise.plan))"
+    )
+    assert _python(code) == "True"
+    assert (
+        _python("import kvwise; from kvwise.plan.goal import Goal; print(Goal.__name__)") == "Goal"
+    )
+
+
+def test_import_loads_nothing_of_the_rest() -> None:
+    code = "import kvwise, sys; print([m for m in sys.modules if m.startswith('kvwise.')])"
+    assert _python(code) == "['kvwise.plan']"
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    assert not hasattr(kvwise, "nothing")
