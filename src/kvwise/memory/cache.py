@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from kvwise.arch.layout import layout
 from kvwise.arch.store import CompressorStore, KVStore, StateStore
@@ -63,24 +64,36 @@ class _Place:
     """Adds up tensors on the devices of their layers."""
 
     def __init__(self, context: Context, placement: Placement, devices: Sequence[Device]) -> None:
-        self.layers = placement.layers if context.offload_kqv else None
+        self.where = placement.layers if context.offload_kqv else None
         self.devices = devices
 
-    def of(self, il: int) -> int:
-        return HOST if self.layers is None else self.layers[il]
-
     def add_up(
-        self, layers: Iterable[int], sides: Iterable[tuple[GGMLType, Sequence[int], int]]
+        self, layers: tuple[int, ...], sides: Iterable[tuple[GGMLType, tuple[int, ...], int]]
     ) -> dict[int, int]:
         """Device -> bytes. A side is (type, elements per row of each layer, rows)."""
-        where = [self.of(il) for il in layers]
         total: dict[int, int] = {}
         for element, row_of_layer, rows in sides:
-            for (device, row), count in Counter(zip(where, row_of_layer, strict=True)).items():
+            for device, row, count in _groups(layers, self.where, row_of_layer):
                 kind = None if device == HOST else kind_of(self.devices[device])
                 one = tensor_size(kind, element, row, element.row_bytes(row) * rows)
                 total[device] = total.get(device, 0) + one * count
         return {device: size for device, size in sorted(total.items()) if size}
+
+
+@lru_cache(maxsize=256)
+def _groups(
+    layers: tuple[int, ...], where: tuple[int, ...] | None, rows: tuple[int, ...]
+) -> tuple[tuple[int, int, int], ...]:
+    """Layers of the same device and row, counted: (device, row, count). No `where` = the host."""
+    devices = [HOST if where is None else where[il] for il in layers]
+    counted = Counter(zip(devices, rows, strict=True))
+    return tuple((device, row, count) for (device, row), count in counted.items())
+
+
+def _stored(layers: tuple[int, ...], element: GGMLType, row: tuple[int, ...], rows: int) -> int:
+    """Bytes of one side of all layers, without alignment."""
+    groups = _groups(layers, None, row)
+    return sum(element.row_bytes(one) * count for _, one, count in groups) * rows
 
 
 def _kv(store: KVStore, context: Context, place: _Place) -> Cache:
@@ -102,8 +115,8 @@ def _kv(store: KVStore, context: Context, place: _Place) -> Cache:
         type_v=context.type_v if has_v else "",
         k_row=store.k_row,
         v_row=v_row,
-        k_bytes=sum(map(type_k.row_bytes, store.k_row)) * rows,
-        v_bytes=sum(map(type_v.row_bytes, v_row)) * rows,
+        k_bytes=_stored(store.layers, type_k, store.k_row, rows),
+        v_bytes=_stored(store.layers, type_v, v_row, rows),
         n_swa=store.n_swa,
         swa_type=store.swa_type,
         ratio=store.ratio,
