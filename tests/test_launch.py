@@ -16,7 +16,7 @@ from kvwise.options import kinds as k
 
 SERVER, CLI, BENCH = TOOLS
 _NAME = st.text(st.characters(codec="utf-8", exclude_characters=",=;/\0"), min_size=1, max_size=8)
-_SHARES = st.lists(st.floats(0, 1e6), min_size=1, max_size=15)
+_SHARES = st.lists(st.just(0.0) | st.floats(1e-37, 1e6), min_size=1, max_size=15)
 _PAIRS = st.lists(st.tuples(_NAME, _NAME), min_size=1, max_size=3)
 _NATURAL = st.integers(0, 2**31 - 1).map(str)
 _INT = st.integers(-(2**31), 2**31 - 1).map(str)

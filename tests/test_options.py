@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -360,3 +361,33 @@ def test_what_nobody_counts_is_named() -> None:
     notes = [str(note) for note in uncounted(launch)]
     assert len(notes) == 2
     assert any("--lora" in note for note in notes)
+
+
+# --- builds -----------------------------------------------------------------------------
+
+
+def test_an_old_build_has_old_words() -> None:
+    launch = Launch.parse(["--draft-max", "8", "--no-mmap"], build="b8763")
+    assert (launch.draft_n_max, launch.load_mode) == (8, "none")
+    assert launch.to_argv() == ["--draft-max", "8", "--no-mmap"]
+    assert replace(launch, build="b10605").to_argv() == [
+        "--spec-draft-n-max",
+        "8",
+        "-lm",
+        "none",
+    ]
+
+
+def test_an_old_build_lacks_new_words() -> None:
+    with pytest.raises(UsageError, match="b7152 has no --fit"):
+        read(["--fit", "off"], build="b7152")
+    assert Launch.parse([], build="b7152").fit is False
+    assert Launch.parse(["--tool", BENCH, "--engine-build", "9000", "-mmp", "0"]).to_argv() == [
+        "-mmp",
+        "0",
+    ]
+
+
+def test_a_word_that_may_be_too_new_is_noted() -> None:
+    assert "b10605" in str(read(["-lm", "none"], build="b10000").notes[0])
+    assert read(["-lm", "none"], build="b11549").notes == ()

@@ -5,7 +5,6 @@ Data: data/gpus.json, from vendor sheets and public logs.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from dataclasses import dataclass, field
@@ -115,6 +114,8 @@ def _means(asked: set[str], gpu: Gpu) -> bool:
 
 def _unknown(text: str) -> UsageError:
     names = {alias.lower(): alias for gpu in gpus() for alias in gpu.aliases}
+    import difflib  # noqa: PLC0415  (only a typing error pays for it)
+
     near = difflib.get_close_matches(text.lower()[:80], names, n=3, cutoff=0.6)
     if near:
         return UsageError(

@@ -6,7 +6,6 @@ Each kind mirrors the handler in llama.cpp's common/arg.cpp or tools/llama-bench
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ SPEC_TYPES_LEGAL = (
 _TRUE = ("on", "enabled", "true", "1")
 _FALSE = ("off", "disabled", "false", "0")
 _AUTO = ("auto", "-1")
+_FLOAT_MIN, _FLOAT_MAX = 1.2e-38, 3.4e38  # std::stof refuses what a float cannot hold
 _INT = re.compile(r"[+-]?\d+", re.ASCII)
 
 
@@ -135,7 +135,7 @@ def _split(separators: str) -> Callable[[str], tuple[float, ...]]:
             raise UsageError("{text!r} is not a list of proportions", text=text) from None
         if len(parts) >= MAX_DEVICES:
             raise UsageError("{n} proportions, the engine has room for 15", n=len(parts))
-        if not all(math.isfinite(part) and part >= 0 for part in parts):
+        if not all(part == 0 or _FLOAT_MIN <= part <= _FLOAT_MAX for part in parts):
             raise UsageError("{text!r} has a proportion that is negative or no number", text=text)
         return parts if any(parts) else ()
 

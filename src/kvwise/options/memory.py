@@ -127,7 +127,7 @@ PLACEMENT_ROWS = (
            memory=True, help="CPU weights in the layout its kernels like"),
     Option(("-lm", "--load-mode"), one_of(*LOAD_MODES), "load_mode", "LLAMA_ARG_LOAD_MODE",
            tools=EVERY, bench=("-lm", "--load-mode"), memory=True, help="how the file is read",
-           value="|".join(LOAD_MODES)),
+           value="|".join(LOAD_MODES), lacking=9297, since=10605),
     Option(("--mmap",), SWITCH, "", "LLAMA_ARG_MMAP", ("--no-mmap",), EVERY, ("-mmp", "--mmap"),
            BENCH_ON, (("load_mode", "mmap"),), (("load_mode", "none"),), memory=True,
            deprecated="--load-mode mmap or none"),
@@ -137,7 +137,8 @@ PLACEMENT_ROWS = (
            EVERY, ("-dio", "--direct-io"), BENCH_ON, (("load_mode", "dio"),),
            (("load_mode", "none"),), memory=True, deprecated="--load-mode dio or none"),
     Option(("-fit", "--fit"), ON_OFF, "fit", "LLAMA_ARG_FIT", memory=True,
-           help="let the engine lower what was not set until it fits", value="on|off"),
+           help="let the engine lower what was not set until it fits", value="on|off",
+           lacking=7152, since=8763),
 )  # fmt: skip
 
 DRAFT_ROWS = (
@@ -150,7 +151,10 @@ DRAFT_ROWS = (
            adds=True,
            help="kinds of speculation, comma-separated", value="TYPES"),
     Option(("--spec-draft-n-max",), NATURAL, "draft_n_max", "LLAMA_ARG_SPEC_DRAFT_N_MAX",
-           memory=True, help="tokens drafted at once", value="N"),
+           memory=True, help="tokens drafted at once", value="N", lacking=8763, since=9297),
+    Option(("--draft-max", "--draft", "--draft-n"), NATURAL, "draft_n_max", "LLAMA_ARG_DRAFT_MAX",
+           memory=True, help="tokens drafted at once", value="N", until=8763,
+           removed="--spec-draft-n-max or --spec-ngram-mod-n-max"),
     Option(("-ctkd", "--spec-draft-type-k", "--cache-type-k-draft"), CACHE, "draft_type_k",
            "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K", memory=True, help="type of the draft's keys",
            value="TYPE"),

@@ -255,13 +255,11 @@ def _row(line: str) -> Option:
 
 
 def _removed(flags: str, instead: str, env: str = "", *, tools: str = "SC") -> Option:
-    return Option(tuple(flags.split()), INT, env=env, removed=instead,
+    return Option(tuple(flags.split()), INT, env=env, removed=instead, until=8763,
                   tools=tuple(_TOOLS[tool] for tool in tools))  # fmt: skip
 
 
 REMOVED_ROWS = (
-    _removed("--draft --draft-n --draft-max", "--spec-draft-n-max or --spec-ngram-mod-n-max",
-             "LLAMA_ARG_DRAFT_MAX"),
     _removed("--draft-min --draft-n-min", "--spec-draft-n-min or --spec-ngram-mod-n-min",
              "LLAMA_ARG_DRAFT_MIN"),
     _removed("--spec-ngram-size-n", "--spec-ngram-simple-size-n, --spec-ngram-map-k-size-n, "

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from kvwise.errors import UsageError
 from kvwise.launch import NEWEST_BUILD, TOOLS, Launch
-from kvwise.options.kinds import FLAG, SWITCH, truth
+from kvwise.options.kinds import BUILD, FLAG, SWITCH, truth
 from kvwise.options.resolve import resolve
 from kvwise.options.row import BENCH, Option
-from kvwise.options.table import OPTIONS, RANK, find, normal
+from kvwise.options.table import OPTIONS, RANK, find, normal, number
 from kvwise.text import Phrase, phrase
 
 
@@ -48,24 +49,28 @@ def read(
     build: str = NEWEST_BUILD,
 ) -> Reading:
     """What the tool would make of this; raises UsageError, never anything else."""
-    tool = _tool_of(argv, tool)
+    tool = _last(argv, "--tool") or tool
+    if tool not in TOOLS:
+        raise UsageError("{tool!r} is not one of {tools}", tool=tool, tools=", ".join(TOOLS))
+    build = BUILD.read(_last(argv, "--engine-build") or build)
     draft = _Draft({"tool": tool, "build": build})
     if tool != BENCH:
         _environment(draft, environ or {})
-    for option, positive, words, flag in walk(argv, tool):
+    for option, positive, words, flag in walk(argv, tool, build):
         _argument(draft, option, positive, words, flag)
-    if draft.values["tool"] != tool:
-        raise UsageError("--tool was given twice")
-    _check_build(draft, argv, tool)
+    if (draft.values["tool"], draft.values["build"]) != (tool, build):
+        raise UsageError("--tool or --engine-build was given twice")
     launch = resolve(draft.values, _extra(draft))
     return Reading(launch, draft.origins, tuple(draft.notes))
 
 
-def walk(argv: Sequence[str], tool: str) -> Iterator[tuple[Option, bool, tuple[str, ...], str]]:
+def walk(
+    argv: Sequence[str], tool: str, build: str
+) -> Iterator[tuple[Option, bool, tuple[str, ...], str]]:
     """(option, not negated, its words, flag as typed) from left to right."""
     at = 0
     while at < len(argv):
-        option = find(argv[at], tool)
+        option = find(argv[at], tool, build)
         flag = normal(argv[at])
         takes = option.kind_in(tool).takes
         words = tuple(argv[at + 1 : at + 1 + takes])
@@ -75,14 +80,10 @@ def walk(argv: Sequence[str], tool: str) -> Iterator[tuple[Option, bool, tuple[s
         at += 1 + takes
 
 
-def _tool_of(argv: Sequence[str], tool: str) -> str:
-    for word, value in zip(reversed(argv[:-1]), reversed(argv[1:]), strict=True):
-        if normal(word) == "--tool":
-            tool = value
-            break
-    if tool not in TOOLS:
-        raise UsageError("{tool!r} is not one of {tools}", tool=tool, tools=", ".join(TOOLS))
-    return tool
+def _last(argv: Sequence[str], flag: str) -> str | None:
+    """The value after the last mention: tool and build decide how all the rest is read."""
+    values = [value for word, value in pairwise(argv) if normal(word) == flag]
+    return values[-1] if values else None
 
 
 def _environment(draft: _Draft, environ: Mapping[str, str]) -> None:
@@ -94,7 +95,7 @@ def _environment(draft: _Draft, environ: Mapping[str, str]) -> None:
         text = "0" if option.negative and name == option.no_env else environ.get(name)
         if text is None:
             continue
-        if option.removed:
+        if option.gone(number(draft.values["build"])):
             raise UsageError(
                 "{name} was removed from llama.cpp", name=name, instead=option.removed,
                 hint="use {instead}",
@@ -113,7 +114,8 @@ def _argument(
         _one_value_only(draft, option, words, flag)
     kind = option.kind_in(tool)
     value = positive if kind.takes == 0 else _value(option, tool, words[0], flag)
-    if option.deprecated:
+    _check_build(draft, option, flag)
+    if option.deprecated and number(draft.values["build"]) >= number(NEWEST_BUILD):
         draft.notes.append(
             phrase("{flag} is deprecated; use {instead}", flag=flag, instead=option.deprecated)
         )
@@ -149,7 +151,7 @@ def _apply(
     for name, new in option.settings(value):
         draft.values[name] = _merged(draft.values, name, new)
         draft.origins[name] = source
-    for extra_option, positive, extra_words, _ in walk(option.extra, tool):
+    for extra_option, positive, extra_words, _ in walk(option.extra, tool, draft.values["build"]):
         _pass_on(draft, extra_option, positive, extra_words, env=env)
     if option.passed_on:
         kind = option.kind_in(tool)
@@ -187,11 +189,16 @@ def _extra(draft: _Draft) -> tuple[str, ...]:
     return tuple(word for _, words, _ in ordered for word in words)
 
 
-def _check_build(draft: _Draft, argv: Sequence[str], tool: str) -> None:
-    number = int(draft.values["build"].removeprefix("b"))
-    for option, _, _, flag in walk(argv, tool):
-        if option.since > number:
-            raise UsageError(
-                "{flag} is newer than {build}", flag=flag, build=draft.values["build"],
-                since=option.since, hint="it came with b{since}",
-            )  # fmt: skip
+def _check_build(draft: _Draft, option: Option, flag: str) -> None:
+    build = draft.values["build"]
+    if number(build) <= option.lacking:
+        raise UsageError("llama.cpp {build} has no {flag} yet", build=build, flag=flag)
+    if number(build) < option.since:
+        draft.notes.append(
+            phrase(
+                "{flag} may be newer than {build}: it is known from b{since} on",
+                flag=flag,
+                build=build,
+                since=option.since,
+            )
+        )

@@ -17,6 +17,7 @@ from kvwise.launch import Launch
 from kvwise.options.kinds import INT_MAX
 from kvwise.options.row import BENCH, SERVER
 
+FIT_LACKING = 7152  # the newest build known to have no --fit
 MMAP_MODES = ("auto", "mmap", "mmap+mlock")
 _SNAPSHOT_TYPES = {"draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark"}
 _NGRAM_LENGTH = {  # kind of speculation -> the flag with its longest draft, and the default
@@ -33,6 +34,8 @@ def resolve(values: Mapping[str, Any], extra: tuple[str, ...]) -> Launch:
     mmproj = values.get("_mmproj_url") or values.get("mmproj", "")
     plain |= {"model": _model(values), "model_draft": _draft(values), "mmproj": mmproj}
     plain["mmap"] = plain.get("load_mode", "auto") in MMAP_MODES
+    if int(values["build"].removeprefix("b")) <= FIT_LACKING:
+        plain["fit"] = False
     if values["tool"] == BENCH:
         launch = Launch(**plain, extra=extra)
         return replace(launch, n_ctx=_bench_context(values), fit=_bench_fit(extra))

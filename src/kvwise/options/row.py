@@ -22,8 +22,9 @@ class Option:
     `on` and `off` are for flags that set a fixed value or several. A row without any of these is
     passed on as it is. `memory` says that it can change bytes. `removed` and `deprecated` name
     what to use instead; `adds` means that every mention counts, not only the last; `extra` are
-    flags that it stands for besides its fields; `since` is the first build known to have it,
-    0 = older than all we know.
+    flags that it stands for besides its fields. `lacking` is the newest build known to lack it and
+    `since` the oldest known to have it (0 = all we know have it); `until` is the newest known to
+    have what was `removed` since.
     """
 
     flags: tuple[str, ...]
@@ -42,7 +43,9 @@ class Option:
     value: str = ""
     removed: str = ""
     deprecated: str = ""
+    lacking: int = 0
     since: int = 0
+    until: int = 0
     extra: tuple[str, ...] = ()
     adds: bool = False
 
@@ -56,6 +59,10 @@ class Option:
     def no_env(self) -> str:
         """The LLAMA_ARG_NO_... name that switches also answer to."""
         return self.env.replace("LLAMA_ARG_", "LLAMA_ARG_NO_") if self.negative else ""
+
+    def gone(self, build: int) -> bool:
+        """True if it was removed before this build."""
+        return bool(self.removed) and build > self.until
 
     def spellings(self, tool: str) -> tuple[str, ...]:
         """All spellings that `tool` understands, positive ones first; empty = it has none."""

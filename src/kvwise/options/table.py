@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from functools import cache
 
 from kvwise.errors import UsageError
+from kvwise.launch import NEWEST_BUILD
 from kvwise.options.memory import SETTING_ROWS
 from kvwise.options.passed import PASSED_ROWS
 from kvwise.options.row import EVERY, Option
@@ -25,11 +25,16 @@ def normal(word: str) -> str:
     return word.replace("_", "-") if word.startswith("--") else word
 
 
-def find(word: str, tool: str) -> Option:
+def number(build: str) -> int:
+    """`b10605` -> 10605."""
+    return int(build.removeprefix("b"))
+
+
+def find(word: str, tool: str, build: str = NEWEST_BUILD) -> Option:
     """The option that a flag names; raises UsageError with the nearest one."""
     flag = normal(word)
     option = spellings(tool).get(flag)
-    if option is not None and not option.removed:
+    if option is not None and not option.gone(number(build)):
         return option
     if option is not None:
         raise UsageError(
@@ -58,6 +63,8 @@ def _unknown(flag: str, tool: str) -> UsageError:
             "{tool} has no option {flag}", tool=tool, flag=flag, others=", ".join(others),
             hint="{others} has it",
         )  # fmt: skip
+    import difflib  # noqa: PLC0415  (only a typing error pays for it)
+
     near = difflib.get_close_matches(flag[:80], list(spellings(tool)), n=1, cutoff=0.5)
     if near:
         return UsageError(

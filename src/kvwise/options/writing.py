@@ -12,7 +12,7 @@ from kvwise.options.kinds import SWITCH
 from kvwise.options.reading import read, walk
 from kvwise.options.resolve import MMAP_MODES, derived
 from kvwise.options.row import BENCH, SERVER, Option
-from kvwise.options.table import OPTIONS
+from kvwise.options.table import OPTIONS, number
 
 _TOGETHER = {  # fields that are written by hand below
     "tool", "build", "model", "model_draft", "mmproj", "n_ctx", "n_seq_max", "kv_unified",
@@ -20,9 +20,9 @@ _TOGETHER = {  # fields that are written by hand below
 }  # fmt: skip
 
 
-def defaults(tool: str) -> Launch:
+def defaults(tool: str, build: str = NEWEST_BUILD) -> Launch:
     """What `tool` does when it is given nothing."""
-    return read((), tool=tool).launch
+    return read((), tool=tool, build=build).launch
 
 
 def to_argv(launch: Launch, *, ours: bool = False) -> list[str]:
@@ -33,14 +33,14 @@ def to_argv(launch: Launch, *, ours: bool = False) -> list[str]:
     """
     words = _identity(launch) if ours else []
     words += _models(launch) + _context(launch)
-    base = defaults(launch.tool)
+    base = defaults(launch.tool, launch.build)
     for field in fields(Launch):
         value = getattr(launch, field.name)
         if field.name not in _TOGETHER and value != getattr(base, field.name):
-            words += _spell(launch.tool, field.name, value)
+            words += _spell(launch, field.name, value)
     words += _load_mode(launch)
     if launch.fit != base.fit and launch.tool != BENCH:
-        words += _spell(launch.tool, "fit", launch.fit)
+        words += _spell(launch, "fit", launch.fit)
     return words + (_own(launch) if ours else []) + list(launch.extra)
 
 
@@ -49,7 +49,7 @@ def to_env(launch: Launch, *, ours: bool = False) -> tuple[dict[str, str], list[
     argv = to_argv(launch, ours=ours)
     environ: dict[str, str] = {}
     rest: list[str] = []
-    for option, positive, words, flag in walk(argv, launch.tool):
+    for option, positive, words, flag in walk(argv, launch.tool, launch.build):
         if not option.env or option.env in environ or option.adds or launch.tool == BENCH:
             rest += [flag, *words]
         else:
@@ -67,12 +67,17 @@ def unsayable(launch: Launch) -> tuple[str, ...]:
     return tuple(name for name in names if getattr(heard, name) != getattr(launch, name))
 
 
-def _spell(tool: str, name: str, value: Any) -> list[str]:
+def _spell(launch: Launch, name: str, value: Any) -> list[str]:
     """The words for one field; empty if the tool has none."""
-    for option in _rows(tool, name):
-        if option.on == ((name, value),) and not option.extra:
-            return [option.spellings(tool)[0]]
-    for option in _rows(tool, name):
+    tool = launch.tool
+    for option in _rows(launch, name):
+        if option.extra:
+            continue
+        if option.on == ((name, value),):
+            return [option.spellings(tool)[0], *(["1"] if option.kind_in(tool).takes else [])]
+        if option.off == ((name, value),):
+            return ["-mmp", "0"] if tool == BENCH else [option.negative[0]]
+    for option in _rows(launch, name):
         if option.field != name:
             continue
         kind = option.kind_in(tool)
@@ -84,53 +89,57 @@ def _spell(tool: str, name: str, value: Any) -> list[str]:
     return []
 
 
-def _rows(tool: str, name: str) -> Iterator[Option]:
+def _rows(launch: Launch, name: str) -> Iterator[Option]:
+    """Rows that set the field in this build; the deprecated ones only where the new is not sure."""
+    build = number(launch.build)
     for option in OPTIONS:
-        if tool not in option.tools or option.deprecated:
+        if launch.tool not in option.tools or option.gone(build) or build <= option.lacking:
+            continue
+        if option.deprecated and build >= number(NEWEST_BUILD):
             continue
         if option.field == name or any(field == name for field, _ in option.on):
             yield option
 
 
 def _models(launch: Launch) -> list[str]:
-    words = _source(launch.tool, launch.model, ("_path", "_url", "_hf", "_hf_file"))
+    words = _source(launch, launch.model, ("_path", "_url", "_hf", "_hf_file"))
     draft = ("_draft_path", "", "_draft_hf", "_draft_path")
-    words += _source(launch.tool, launch.model_draft, draft)
-    return words + _source(launch.tool, launch.mmproj, ("mmproj", "_mmproj_url", "", ""))
+    words += _source(launch, launch.model_draft, draft)
+    return words + _source(launch, launch.mmproj, ("mmproj", "_mmproj_url", "", ""))
 
 
-def _source(tool: str, model: str, names: tuple[str, str, str, str]) -> list[str]:
+def _source(launch: Launch, model: str, names: tuple[str, str, str, str]) -> list[str]:
     """The words for a model that is a path, an address, or on a hub."""
     path, url, hub, file = names
     if not model:
         return []
-    if hub and model.startswith("hf:"):
-        repo, colon, name = model.removeprefix("hf:").partition(":")
+    repo, colon, name = model.removeprefix("hf:").partition(":")
+    if hub and repo and model.startswith("hf:"):
         if colon and name.lower().endswith(".gguf"):
-            return _spell(tool, hub, repo) + _spell(tool, file, name)
-        return _spell(tool, hub, model.removeprefix("hf:"))
-    if model.startswith("docker:") and path == "_path":
-        return _spell(tool, "_docker", model.removeprefix("docker:"))
+            return _spell(launch, hub, repo) + _spell(launch, file, name)
+        return _spell(launch, hub, model.removeprefix("hf:"))
+    if model.startswith("docker:") and path == "_path" and model != "docker:":
+        return _spell(launch, "_docker", model.removeprefix("docker:"))
     if url and model.startswith(("http://", "https://")):
-        return _spell(tool, url, model)
-    return _spell(tool, path, model)
+        return _spell(launch, url, model)
+    return _spell(launch, path, model)
 
 
 def _context(launch: Launch) -> list[str]:
-    base = defaults(launch.tool)
+    base = defaults(launch.tool, launch.build)
     words = []
     if launch.n_ctx != base.n_ctx:
         if launch.tool == BENCH:
             words = ["-p", str(launch.n_ctx), "-n", "0"]
         else:
-            words = _spell(launch.tool, "n_ctx", launch.n_ctx)
+            words = _spell(launch, "n_ctx", launch.n_ctx)
     slots = (launch.n_seq_max, launch.kv_unified)
     if slots == (4, True) != (base.n_seq_max, base.kv_unified):
-        words += _spell(launch.tool, "n_seq_max", -1)  # auto: all that llama-cli has for it
+        words += _spell(launch, "n_seq_max", -1)  # auto: all that llama-cli has for it
     elif slots != (base.n_seq_max, base.kv_unified):
-        words += _spell(launch.tool, "n_seq_max", launch.n_seq_max)
+        words += _spell(launch, "n_seq_max", launch.n_seq_max)
         if launch.kv_unified and launch.tool == SERVER:
-            words += _spell(launch.tool, "kv_unified", True)
+            words += _spell(launch, "kv_unified", True)
     return words
 
 
@@ -138,7 +147,7 @@ def _load_mode(launch: Launch) -> list[str]:
     mode = launch.load_mode
     if (mode in MMAP_MODES) != launch.mmap:
         mode = "auto" if launch.mmap else "none"
-    return [] if mode == "auto" else _spell(launch.tool, "load_mode", mode)
+    return [] if mode == "auto" else _spell(launch, "load_mode", mode)
 
 
 def _identity(launch: Launch) -> list[str]:
@@ -150,5 +159,5 @@ def _own(launch: Launch) -> list[str]:
     words = []
     for name, value in (*derived(launch).items(), ("mtp", False)):
         if getattr(launch, name) != value:
-            words += _spell(launch.tool, name, getattr(launch, name))
+            words += _spell(launch, name, getattr(launch, name))
     return words
