@@ -16,6 +16,7 @@ from kvwise.gguf.lies import (
     Truncated,
 )
 from kvwise.gguf.source import Source
+from kvwise.text import Phrase, template
 
 WINDOW = 256 * 1024
 """Bytes of one read; small beside a bare Python process."""
@@ -55,11 +56,11 @@ class Cursor:
         """Bytes that exist from here to the end of the source."""
         return self._end - self.tell
 
-    def number(self, code: str, what: str) -> int:
+    def number(self, code: str, what: Phrase) -> int:
         """One integer of a struct code."""
         return int(struct.unpack(self.order + code, self.take(struct.calcsize(code), what))[0])
 
-    def take(self, count: int, what: str) -> bytes:
+    def take(self, count: int, what: Phrase) -> bytes:
         """The next `count` bytes. The caller has bounded `count` by a ceiling of its own."""
         end = self._at + count
         if end > len(self._buffer):
@@ -70,7 +71,7 @@ class Cursor:
         return data
 
     def string(
-        self, what: str, ceiling: int = MAX_STRING, too_long: type[HeaderError] = StringTooLong
+        self, what: Phrase, ceiling: int = MAX_STRING, too_long: type[HeaderError] = StringTooLong
     ) -> bytes:
         """A length and that many bytes; `too_long` is the error for more than `ceiling`."""
         size = self.number("Q", what)
@@ -81,30 +82,30 @@ class Cursor:
             )  # fmt: skip
         if size > ceiling:
             raise too_long(
-                "{what} claims {count} bytes, more than the {ceiling} that are allowed",
+                template("{what} claims {count} bytes, more than the {ceiling} that are allowed"),
                 what=what, count=size, ceiling=ceiling,
             )  # fmt: skip
         return self.take(size, what)
 
-    def text(self, what: str) -> str:
+    def text(self, what: Phrase) -> str:
         """A string that must be UTF-8; raises BadText."""
         return _decode(self.string(what), what)
 
-    def name(self, what: str, ceiling: int, too_long: type[HeaderError]) -> str:
+    def name(self, what: Phrase, ceiling: int, too_long: type[HeaderError]) -> str:
         """A short text without NUL: llama.cpp would see a shorter name."""
         raw = self.string(what, ceiling, too_long)
         if b"\0" in raw:
             raise BadText("{what} has a NUL byte in it", what=what)
         return _decode(raw, what)
 
-    def skip(self, count: int, what: str) -> None:
+    def skip(self, count: int, what: Phrase) -> None:
         """Pass over bytes without reading them."""
         self._reach(self.tell + count, what)
         self._at += count
         if self._at > len(self._buffer):
             self._base, self._at, self._buffer = self.tell, 0, b""
 
-    def skip_strings(self, count: int, what: str) -> None:
+    def skip_strings(self, count: int, what: Phrase) -> None:
         """Walk over `count` strings, reading nothing but their lengths.
 
         One pass of the inner loop costs about 50 ns: the end of the window is not tested but met,
@@ -123,7 +124,7 @@ class Cursor:
             count -= done
             self._land(at, what)
 
-    def _land(self, at: int, what: str) -> None:
+    def _land(self, at: int, what: Phrase) -> None:
         """Stand at `at` (from the buffer's start), which a string's claimed length led to."""
         position = self._base + at
         if position > self._end:
@@ -137,7 +138,7 @@ class Cursor:
         else:
             self._base, self._at, self._buffer = position, 0, b""
 
-    def _reach(self, position: int, what: str) -> None:
+    def _reach(self, position: int, what: Phrase) -> None:
         if position <= self._limit:
             return
         if position > self._end:
@@ -150,7 +151,7 @@ class Cursor:
             what=what, ceiling=MAX_HEADER,
         )  # fmt: skip
 
-    def _fill(self, count: int, what: str) -> None:
+    def _fill(self, count: int, what: Phrase) -> None:
         """Have at least `count` bytes from the present position in the buffer, from its start."""
         start = self.tell
         self._reach(start + count, what)
@@ -179,7 +180,7 @@ class Cursor:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _decode(raw: bytes, what: str) -> str:
+def _decode(raw: bytes, what: Phrase) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:

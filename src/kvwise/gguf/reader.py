@@ -18,6 +18,7 @@ from kvwise.gguf.lies import clip
 from kvwise.gguf.source import Source
 from kvwise.gguf.table import read_tensors
 from kvwise.gguf.values import ARRAY, BOOL, SCALARS, STRING, ValueType
+from kvwise.text import Phrase, phrase
 
 Arrays: TypeAlias = Collection[str] | Literal["none", "all"]
 """Which arrays to keep: those of these names as well as the small ones, no array, or every one."""
@@ -52,8 +53,8 @@ def read_header(source: Source, *, arrays: Arrays = ()) -> Header:
     """
     cursor = Cursor(source)
     version = _read_start(cursor)
-    n_tensors = cursor.number("Q", "the number of tensors")
-    n_keys = cursor.number("Q", "the number of keys")
+    n_tensors = cursor.number("Q", phrase("the number of tensors"))
+    n_keys = cursor.number("Q", phrase("the number of keys"))
     _check_keys(n_keys, cursor.left)
     metadata, types = _Metadata(cursor, arrays).read(n_keys)
     alignment = _alignment(metadata, types)
@@ -73,13 +74,13 @@ def read_header(source: Source, *, arrays: Arrays = ()) -> Header:
 
 def _read_start(cursor: Cursor) -> int:
     """Magic and version; sets the byte order of everything that follows."""
-    magic = cursor.take(min(4, cursor.left), "the magic")
+    magic = cursor.take(min(4, cursor.left), phrase("the magic"))
     if magic != b"GGUF":
         raise lies.NotGGUF(
             "{name} is not a GGUF file: it starts with {magic}",
             name=cursor.source.name, magic=repr(magic)[1:],
         )  # fmt: skip
-    version = cursor.number("I", "the version")
+    version = cursor.number("I", phrase("the version"))
     if version & 0xFFFF == 0 and version:
         cursor.use_order(">")
         version = int.from_bytes(version.to_bytes(4, "little"), "big")
@@ -132,7 +133,7 @@ class _Metadata:
     def read(self, count: int) -> tuple[dict[str, Value], dict[str, str]]:
         for index in range(count):
             key = self._key(index)
-            kind = self._cursor.number("I", f"the type of {clip(key)}")
+            kind = self._cursor.number("I", phrase("the type of {key}", key=clip(key)))
             if kind == ARRAY:
                 self._kept[key] = self._array(key)
             else:
@@ -140,7 +141,7 @@ class _Metadata:
         return self._kept, self._types
 
     def _key(self, index: int) -> str:
-        key = self._cursor.name(f"key {index}", MAX_KEY_BYTES, lies.KeyTooLong)
+        key = self._cursor.name(phrase("key {index}", index=index), MAX_KEY_BYTES, lies.KeyTooLong)
         if not key:
             raise lies.EmptyKey("key {index} is empty", index=index)
         if key in self._kept:
@@ -149,7 +150,7 @@ class _Metadata:
 
     def _scalar(self, key: str, kind: int) -> tuple[Scalar, str]:
         if kind == STRING:
-            return self._cursor.text(f"the value of {clip(key)}"), "string"
+            return self._cursor.text(phrase("the value of {key}", key=clip(key))), "string"
         row = self._row(key, kind)
         return self._numbers(key, row, 1)[0], row.name
 
@@ -163,7 +164,7 @@ class _Metadata:
         return row
 
     def _numbers(self, key: str, row: ValueType, count: int) -> tuple[Scalar, ...]:
-        raw = self._cursor.take(count * row.size, f"the value of {clip(key)}")
+        raw = self._cursor.take(count * row.size, phrase("the value of {key}", key=clip(key)))
         values = struct.unpack(f"{self._cursor.order}{count}{row.code}", raw)
         if row is not BOOL:
             return values
@@ -174,7 +175,7 @@ class _Metadata:
         return tuple(map(bool, values))
 
     def _array(self, key: str) -> Value:
-        what = f"the array {clip(key)}"
+        what = phrase("the array {key}", key=clip(key))
         kind = self._cursor.number("I", what)
         count = self._cursor.number("Q", what)
         if kind == ARRAY:
@@ -206,7 +207,7 @@ class _Metadata:
                 key=clip(key), count=count, possible=MAX_KEPT,
             )  # fmt: skip
 
-    def _string_array(self, key: str, count: int, what: str) -> Value:
+    def _string_array(self, key: str, count: int, what: Phrase) -> Value:
         self._strings += count
         if self._strings > MAX_STRINGS:
             raise lies.ArrayTooLong(
@@ -218,7 +219,7 @@ class _Metadata:
         self._cursor.skip_strings(count, what)
         return ArrayInfo("string", count)
 
-    def _element(self, key: str, what: str) -> str:
+    def _element(self, key: str, what: Phrase) -> str:
         # Tokens are bytes to llama.cpp, and some are not UTF-8: kept so that they can be written
         # back. Any other string must be text.
         if key.startswith("tokenizer."):

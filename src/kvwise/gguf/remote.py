@@ -21,6 +21,7 @@ from kvwise.gguf import header_cache
 from kvwise.gguf.cursor import MAX_HEADER
 from kvwise.gguf.lies import EmptyFile, clip
 from kvwise.gguf.source import SourceChanged, SourceMissing
+from kvwise.text import Phrase, phrase
 
 FIRST_WINDOW: Final = 1024 * 1024
 LARGEST_WINDOW: Final = 8 * 1024 * 1024
@@ -218,23 +219,23 @@ class HttpSource:
         headers = response.headers
         etag = headers.get("etag") or headers.get("last-modified") or ""
         encoding = headers.get("content-encoding", "identity")
-        problem = ""
+        problem: Phrase | None = None
         size = 0
         if encoding != "identity":
-            problem = f"sends {clip(encoding)} instead of the file"
+            problem = phrase("sends {encoding} instead of the file", encoding=clip(encoding))
         elif response.status_code == 206:
             match = _RANGE.fullmatch(headers.get("content-range", ""))
             if match is None or int(match[1]) != start or int(match[3]) <= start:
-                problem = "sends another range than asked for"
+                problem = phrase("sends another range than asked for")
             else:
                 size = int(match[3])
         elif start:
-            problem = "stopped to answer range requests"
+            problem = phrase("stopped to answer range requests")
         elif not re.fullmatch("[0-9]{1,18}", headers.get("content-length", "")):
-            problem = "does not say how large the file is"
+            problem = phrase("does not say how large the file is")
         else:
             size = int(headers["content-length"])
-        if problem:
+        if problem is not None:
             response.close()
             raise SourceError("{name}: the server {problem}", name=self.name, problem=problem)
         return _Seen(size, etag)

@@ -16,6 +16,7 @@ from typing import Protocol, Self
 
 from kvwise.errors import SourceError
 from kvwise.gguf.lies import EmptyFile
+from kvwise.text import phrase
 
 
 class Source(Protocol):
@@ -153,8 +154,8 @@ def _check_regular(path: str, status: os.stat_result) -> None:
         return
     if stat.S_ISDIR(mode):
         raise SourceError("{path} is a folder", path=path, hint="name the .gguf file in it")
-    kinds = ((stat.S_ISFIFO, "pipe"), (stat.S_ISSOCK, "socket"), (stat.S_ISCHR, "device"))
-    kind = next((word for test, word in kinds if test(mode)), "device")
+    kinds = ((stat.S_ISFIFO, phrase("pipe")), (stat.S_ISSOCK, phrase("socket")))
+    kind = next((word for test, word in kinds if test(mode)), phrase("device"))
     raise SourceError("{path} is a {kind}, not a file", path=path, kind=kind)
 
 

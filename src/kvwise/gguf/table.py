@@ -15,6 +15,7 @@ from kvwise.gguf.cursor import Cursor
 from kvwise.gguf.header import Tensor
 from kvwise.gguf.lies import clip
 from kvwise.gguf.types import BY_ID, GGMLType
+from kvwise.text import phrase
 from kvwise.units import pad
 
 MAX_DIMENSIONS: Final = 4
@@ -123,8 +124,10 @@ def _overlap(a: Tensor, b: Tensor) -> bool:
 
 
 def _read_row(cursor: Cursor, index: int) -> Tensor:
-    what = f"tensor {index}"
-    name = cursor.name(f"the name of {what}", MAX_NAME_BYTES, lies.TensorNameTooLong)
+    what = phrase("tensor {index}", index=index)
+    name = cursor.name(
+        phrase("the name of {what}", what=what), MAX_NAME_BYTES, lies.TensorNameTooLong
+    )
     if not name:
         raise lies.EmptyTensorName("tensor {index} has no name", index=index)
     dimensions = cursor.number("I", what)
