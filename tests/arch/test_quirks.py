@@ -220,3 +220,5 @@ def test_vocabulary_is_counted_when_it_is_listed() -> None:
         "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.vocab_size": 99,
     }  # fmt: skip
     assert describe(Header(3, values, ())).n_vocab == 3
+    unlisted = {**values, "tokenizer.ggml.model": "no_vocab"}
+    assert describe(Header(3, unlisted, ())).n_vocab == 99

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import cache_setup as setup
 
 from kvwise.gguf.model import Model
-from kvwise.memory.cache import caches
+from kvwise.memory.cache import bytes_for_tokens, caches
 from kvwise.memory.ledger import Cache
 from kvwise.units import MIB
 
@@ -110,3 +110,19 @@ def test_every_reason_can_be_said() -> None:
             assert "b10605" in said
             assert "src/llama-" in said
             assert "{" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("qwen3-8b", 147_456),
+        ("deepseek-r1-distill-qwen-7b", 57_344),
+        ("qwen3-embedding-0.6b", 114_688),
+        ("deepseek-v3", 61 * 576 * 2),
+        ("gemma-3-1b", 4 * 2 * 256 * 2),
+        ("mamba-130m", 0),
+        ("bge-small-en-v1.5", 0),
+    ],
+)
+def test_size_per_token(name: str, size: int) -> None:
+    assert bytes_for_tokens(setup.zoo_model(name), 1, "f16", "f16") == size

@@ -46,7 +46,8 @@ def read_generic(draft: Draft) -> None:
 def _n_vocab(draft: Draft) -> int:
     """Tokens of the vocabulary: the list's length, or the stated size when there is no list."""
     tokens = draft.raw("tokenizer.ggml.tokens")
-    if isinstance(tokens, (tuple, ArrayInfo)):
+    listed = draft.raw("tokenizer.ggml.model") not in {"no_vocab", "none"}
+    if listed and isinstance(tokens, (tuple, ArrayInfo)):
         return len(tokens)
     return int(draft.scalar(".vocab_size", "int") or 0)
 

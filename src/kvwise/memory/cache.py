@@ -36,7 +36,7 @@ def caches(
     `by_device` of a cache counts what the device's buffer really takes: alignment and row
     padding included. `build` picks the rules of that build.
     """
-    plan = layout(model, context.mtp, int(build.lstrip("b")))
+    plan = layout(model, context.mtp, _number(build))
     place = _Place(context, placement, devices)
     made: list[Cache] = []
     for store in plan:
@@ -58,6 +58,22 @@ def cells(store: KVStore, context: Context) -> int:
         return whole
     together = context.n_seq_max if context.kv_unified and not store.per_sequence else 1
     return pad(min(whole, store.n_swa * together + context.n_ubatch), CELLS)
+
+
+def bytes_for_tokens(
+    model: Model, tokens: int, type_k: str, type_v: str, build: str = NEWEST_BUILD
+) -> int:
+    """Bytes that `tokens` more of context take in one sequence, beyond all windows.
+
+    Padding left out: with `tokens` 1 this is the size per token that people quote.
+    """
+    total = 0
+    for store in layout(model, build=_number(build)):
+        if isinstance(store, KVStore) and not store.windowed:
+            k = _stored(store.layers, _type(type_k), store.k_row, tokens)
+            v = _stored(store.layers, _type(type_v), store.v_row, tokens)
+            total += (k + v) // store.ratio
+    return total
 
 
 class _Place:
@@ -176,3 +192,7 @@ def _type(name: str) -> GGMLType:
     if element is None:
         raise ValueError(name)
     return element
+
+
+def _number(build: str) -> int:
+    return int(build.lstrip("b"))
