@@ -150,6 +150,8 @@ class Builder:
         """The token embeddings a second time, where the output layer is."""
         row = self._table.get("token_embd.weight")
         home = self.homes.of("output.weight")
+        if home is None:  # the same buffer holds both: there is no second copy
+            home = self.homes.of("token_embd.weight")
         if row is None or home is None:
             raise Unbuildable("neither output.weight nor token_embd.weight is there")
         return self._made(row, home)

@@ -35,7 +35,7 @@ def kv_input(b: Builder, il: int) -> KvInput:
     """Inputs of the cache that holds layer `il` (one set per cache)."""
     cache = b.cache_of(il)
     key, n = cache.role, b.n_tokens
-    v_rows = n if b.flash_attn else n * b.model.n_embd_v_gqa_max
+    v_rows = n * b.model.n_embd_v_gqa_max if b.context.v_trans else n
     return KvInput(
         cache,
         b.input(("k_rows", key), I64, n),
@@ -96,10 +96,10 @@ def write_k(b: Builder, k: Tensor, rows: Tensor, il: int) -> None:
 
 
 def write_v(b: Builder, v: Tensor, rows: Tensor, il: int) -> None:
-    """Put V into its cache; without flash attention it is stored transposed, one by one."""
+    """Put V into its cache; a transposed one is written element by element."""
     head, heads, n, _ = v.ne
     store = _storage(b, "v", il)
-    if b.flash_attn:
+    if not b.context.v_trans:
         flat = ops.view_2d(v, head * heads, n, v.nb[2])
         b.expand(ops.set_rows(_all_streams(store), flat, rows))
         return
@@ -128,12 +128,12 @@ def read_k(b: Builder, il: int, *, owner: int | None = None) -> Tensor:
 
 
 def read_v(b: Builder, il: int, *, owner: int | None = None) -> Tensor:
-    """V of all cells; transposed ([cells, heads, head, streams]) without flash attention."""
+    """V of all cells; [cells, heads, head, streams] when it is stored transposed."""
     store = _storage(b, "v", il if owner is None else owner)
     width, cells, streams, _ = store.ne
     kind: GGMLType = store.type
     head, heads = b.model.n_embd_head_v(il), b.model.n_head_kv[il]
-    if b.flash_attn:
+    if not b.context.v_trans:
         steps = (kind.row_bytes(head), kind.row_bytes(width), kind.row_bytes(width * cells))
         return ops.view(store, (head, heads, cells, streams), steps)
     steps = (kind.row_bytes(cells * head), kind.row_bytes(cells), kind.row_bytes(cells * width))

@@ -202,11 +202,16 @@ def feed_forward(b: Builder, x: Tensor, il: int, how: Decoder) -> Tensor:
         # llama.cpp takes the dense branch of such a layer, whose matrices may not be there
         b.leave(il, "ffn_")
         return ffn(b, x, il, how.act, optional=True)
-    if how.moe is None or not routed:
-        if how.ffn_sub_norm:
-            return _sub_normed(b, x, il, how)
-        return ffn(b, x, il, how.act)
-    experts = how.moe if isinstance(how.moe, Moe) else how.moe(b, il)
+    if how.moe is not None and routed:
+        experts = how.moe if isinstance(how.moe, Moe) else how.moe(b, il)
+        return _experts(b, x, il, experts, how)
+    if how.ffn_sub_norm:
+        return _sub_normed(b, x, il, how)
+    return ffn(b, x, il, how.act)
+
+
+def _experts(b: Builder, x: Tensor, il: int, experts: Moe, how: Decoder) -> Tensor:
+    """Experts, and the shared network that every token passes."""
     if not how.shared or not b.has(il, "ffn_up_shexp.weight"):
         return moe(b, x, il, experts)
     if how.shared == "first":
