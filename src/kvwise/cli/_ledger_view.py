@@ -171,9 +171,11 @@ def show_reasons(printer: Printer, ledger: Ledger) -> None:
                     why=phrase(": {reason}", reason=why) if why else "",
                 )
             )
+    if ledger.caches:
+        printer.text(phrase("caches"), "title")
     for cache in ledger.caches:
         if cache.reason:
-            printer.text(phrase("  cache {role}: {reason}", role=cache.role, reason=cache.reason))
+            printer.text(phrase("  {role}: {reason}", role=cache.role, reason=cache.reason))
 
 
 def show_notes(printer: Printer, ledger: Ledger) -> None:

@@ -73,21 +73,23 @@ def _alternatives(plan: Plan) -> Table:
                 str(launch.n_cpu_moe or ""),
                 str(launch.n_ubatch),
                 show(choice.speed.read_bytes_host) if choice.speed.read_bytes_host else "",
-                f"<= {speed}" if speed else "?",
+                f"{speed:,.1f}" if speed else "",
             ]
         )
+    columns = [
+        Column(phrase("tokens per slot"), right=True),
+        Column("K/V"),
+        Column(phrase("quality")),
+        Column(phrase("layers on GPU"), right=True),
+        Column(phrase("experts on CPU"), right=True),
+        Column("-ub", right=True),
+        Column(phrase("host reads per token"), right=True),
+        Column(phrase("tokens/s at most"), right=True),
+    ]
+    used = [at for at in range(len(columns)) if any(row[at] for row in rows)]
     return Table(
-        (
-            Column(phrase("tokens per slot"), right=True),
-            Column(phrase("K/V")),
-            Column(phrase("quality")),
-            Column(phrase("layers on GPU"), right=True),
-            Column(phrase("experts on CPU"), right=True),
-            Column("-ub", right=True),
-            Column(phrase("host reads per token"), right=True),
-            Column(phrase("tokens/s"), right=True),
-        ),
-        rows,
+        [columns[at] for at in used],
+        [[row[at] for at in used] for row in rows],
         title=phrase("The choice and what else is worth a look"),
     )
 

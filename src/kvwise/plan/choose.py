@@ -95,7 +95,7 @@ def _account(model: Model, launch: Launch, devices: Sequence[Device], host: Host
 def _made(search: Search, found: Sequence[Candidate]) -> Plan:
     goal = search.goal
     chosen = best(found, goal, search.ubatches())
-    others = alternatives(found, chosen, _ALTERNATIVES)
+    others = alternatives(found, chosen, goal, search.ubatches(), _ALTERNATIVES)
     return Plan(
         goal=goal,
         choice=_choice(search, chosen, explained=True),

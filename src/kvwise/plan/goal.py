@@ -26,7 +26,7 @@ class Purpose:
     grow: bool = True  # what is left of the memory goes into a longer context
 
 
-_BALANCED = ("reaches", "on_gpu", "enough", "quality", "ubatch", "context", "frugal")
+_BALANCED = ("on_gpu", "enough", "quality", "fast", "ubatch", "context", "frugal")
 
 PURPOSES: dict[str, Purpose] = {
     "chat": Purpose(4096, 16384, "high", _BALANCED),
@@ -34,12 +34,10 @@ PURPOSES: dict[str, Purpose] = {
     "code": Purpose(8192, 65536, "high", _BALANCED),
     "multi-turn": Purpose(8192, 32768, "high", _BALANCED),
     "max-context": Purpose(
-        512, 1 << 40, "medium", ("reaches", "context", "on_gpu", "quality", "ubatch", "frugal")
+        512, 1 << 40, "medium", ("context", "fast", "quality", "ubatch", "frugal")
     ),
-    "max-speed": Purpose(
-        2048, 4096, "high", ("reaches", "on_gpu", "plain", "ubatch", "quality", "context")
-    ),
-    "min-memory": Purpose(4096, 4096, "medium", ("reaches", "frugal", "quality"), grow=False),
+    "max-speed": Purpose(2048, 4096, "high", ("fast", "plain", "ubatch", "quality", "context")),
+    "min-memory": Purpose(4096, 4096, "medium", ("frugal", "quality"), grow=False),
 }
 
 
@@ -74,18 +72,20 @@ class Goal:
     def floor(self) -> str:
         return self.min_quality or self.terms.floor
 
-    @property
-    def least(self) -> int:
-        """Tokens that a slot must hold, or the request is not met."""
+    def least(self, trained: int) -> int:
+        """Tokens that a slot must hold, or the request is not met.
+
+        What the purpose alone would like never exceeds what the model was `trained` for.
+        """
         if self.prompt_tokens is None:
-            return max(self.terms.least, self.predict_tokens or 0)
+            return max(min(self.terms.least, trained), self.predict_tokens or 0)
         return self.prompt_tokens + (self.predict_tokens or _SHORTEST_ANSWER)
 
     @property
     def enough(self) -> int:
         """Tokens per slot from which on more context is no reason to give up anything else."""
         if self.prompt_tokens is None:
-            return max(self.terms.enough, self.least)
+            return max(self.terms.enough, self.terms.least, self.predict_tokens or 0)
         asked = self.prompt_tokens + (self.predict_tokens or _USUAL_ANSWER)
         return max(asked, self.terms.enough if self.terms.grow else asked)
 

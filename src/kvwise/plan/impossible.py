@@ -60,7 +60,7 @@ def sentence(
     fields: dict[str, object] = {
         "prompt": goal.prompt_tokens,
         "answer": goal.predict_tokens,
-        "least": goal.least,
+        "least": search.least,
         "n_ctx": search.base.n_ctx,
         "trained": search.trained,
         "where": _where(search),
@@ -105,9 +105,9 @@ def _what(search: Search) -> str:
         room = _room(search)
         if goal.prompt_tokens >= room:
             return _PROMPT_TOO_LONG
-        if goal.least > room:
+        if search.least > room:
             return _ANSWER_TOO_LONG if goal.predict_tokens else _LITTLE_LEFT
-    if goal.least > search.trained:
+    if search.least > search.trained:
         return _BEYOND_TRAINING
     return _TOO_LARGE_WITH_FLAGS if search.fixed else _TOO_LARGE
 
@@ -125,7 +125,9 @@ def _left(search: Search) -> int:
 
 def _where(search: Search) -> str:
     names = [device.name for device in search.devices]
-    return ", ".join(names) or "RAM"
+    if search.host and search.host.available_bytes:
+        names.append(f"{show(search.host.available_bytes)} RAM")
+    return " + ".join(names) or "RAM"
 
 
 def _flag(field: str) -> str:

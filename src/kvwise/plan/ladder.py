@@ -8,13 +8,14 @@ from typing import Any
 from kvwise.plan.offload import Level, is_full
 from kvwise.plan.quality import PAIRS, meets, quality_of
 from kvwise.plan.search import CELLS, Candidate, Search
+from kvwise.units import MIB
 
 _RUNGS = 6
 _SMALLEST_UBATCH = 64
 
 
 def ladder(search: Search, chosen: Candidate) -> list[Candidate]:
-    """Launches that each need less on the tightest GPU than the one before.
+    """Launches that each need clearly less on the fullest GPU than the one before.
 
     What the user fixed stays; the prompt still fits as long as it can; then layers go to the host.
     """
@@ -35,7 +36,7 @@ def _lower(search: Search, here: Candidate) -> Iterator[Candidate]:
             name: changes[name] for name in ("n_gpu_layers", "n_cpu_moe") if name in changes
         }
         found = search.with_changes(here.launch, changes, level)
-        if found and _weight(found) < _weight(here):
+        if found and _weight(here) - _weight(found) >= _worth(here):
             yield found
 
 
@@ -46,7 +47,7 @@ def _steps(search: Search, here: Candidate) -> Iterator[dict[str, Any]]:
         yield {"n_ubatch": launch.n_ubatch // 2}
     if "n_ctx" not in fixed:
         tokens = here.ledger.context.n_ctx * 3 // 4 // search.unit * search.unit
-        if tokens // search.slots >= max(search.goal.least, CELLS):
+        if tokens // search.slots >= max(search.least, CELLS):
             yield {"n_ctx": tokens}
     if not {"type_k", "type_v"} & set(fixed) and here.pair in PAIRS:
         for k, v in PAIRS[PAIRS.index(here.pair) + 1 :]:
@@ -70,6 +71,11 @@ def _level(candidate: Candidate) -> Level:
     launch = candidate.launch
     level: Level = {"n_gpu_layers": launch.n_gpu_layers}
     return level | {"n_cpu_moe": launch.n_cpu_moe} if launch.n_cpu_moe else level
+
+
+def _worth(here: Candidate) -> int:
+    """A step must give back enough to matter: a hundredth, and 32 MiB."""
+    return max(32 * MIB, _weight(here) // 100)
 
 
 def _weight(candidate: Candidate) -> int:

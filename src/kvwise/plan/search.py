@@ -16,7 +16,9 @@ from kvwise.device import Device, Host
 from kvwise.errors import Refused
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
+from kvwise.memory import flash
 from kvwise.memory.ledger import Ledger
+from kvwise.memory.placement import HOST
 from kvwise.options import change
 from kvwise.plan.goal import Goal
 from kvwise.plan.offload import Level, is_full, levels
@@ -106,9 +108,16 @@ class Search:
         return self.model.n_ctx_train or _LONGEST
 
     @cached_property
+    def least(self) -> int:
+        """Tokens that a slot must hold."""
+        return self.goal.least(self.trained)
+
+    @cached_property
     def start(self) -> Launch:
         """The user's launch with slots and build settled, before anything is searched."""
         changes: dict[str, Any] = {"fit": False}
+        if self.embeds and "embeddings" not in self.fixed:
+            changes["embeddings"] = True
         if "n_seq_max" not in self.fixed or self.goal.slots is not None:
             changes["n_seq_max"] = self.slots
             if "kv_unified" not in self.fixed:
@@ -145,10 +154,18 @@ class Search:
     def _has_cache(self) -> bool:
         return not (self.model.is_recurrent and not self.model.is_hybrid)
 
+    @property
+    def embeds(self) -> bool:
+        """An encoder: it reads a text whole, in one micro-batch, and generates nothing."""
+        return not self.model.causal_attn and not self.model.is_diffusion
+
     def ubatches(self) -> tuple[int, ...]:
+        """Micro-batches to try, best first."""
         if "n_ubatch" in self.fixed:
             return (self.base.n_ubatch,)
-        if self.goal.purpose == "max-speed":
+        if self.embeds:
+            return (min(self.trained, max(self.goal.enough, self.least)),)
+        if self.goal.purpose == "max-speed" and self.devices:
             return (*_LARGE_UBATCHES, *UBATCHES[:1])
         if self.goal.purpose == "min-memory":
             return UBATCHES[::-1]
@@ -173,6 +190,8 @@ class Search:
         if ledger is None:
             return None
         self.found_any = True
+        if self._attention_leaves_gpu(ledger):
+            return None
         short = missing(ledger)
         if short:
             self.closest = min(short, self.closest or short)
@@ -185,6 +204,21 @@ class Search:
     def at(self, launch: Launch, tokens_per_slot: int, level: Level) -> Candidate | None:
         tokens = -(-tokens_per_slot // CELLS) * CELLS
         return self.fitting(change(launch, n_ctx=tokens * self.slots), level)
+
+    def _attention_leaves_gpu(self, ledger: Ledger) -> bool:
+        """Whether a GPU lacks flash attention for cache types that nobody insists on.
+
+        A quantized V cache forces it on; what a GPU cannot do then runs on the CPU.
+        """
+        if {"type_k", "type_v"} <= set(self.fixed) or quality_of(*_types(ledger)) == "lossless":
+            return False
+        layers = flash.attention_layers(self.model, ledger.context)
+        homes = ((layer, ledger.placement.of(layer)) for layer in layers)
+        return any(
+            home != HOST
+            and not flash.supported(self.model, ledger.context, ledger.devices[home], layer)
+            for layer, home in homes
+        )
 
     def with_types(self, launch: Launch, type_k: str, type_v: str) -> Launch:
         return change(launch, type_k=type_k, type_v=type_v)
@@ -243,10 +277,10 @@ class Search:
 
     def candidates(self) -> list[Candidate]:
         """Fitting launches worth comparing; empty if nothing reaches the goal's least context."""
-        return [found for found in self._candidates() if found.slot_tokens >= self.goal.least]
+        return [found for found in self._candidates() if found.slot_tokens >= self.least]
 
     def _candidates(self) -> Iterator[Candidate]:
-        least = min(self.goal.least, self.trained)
+        least = min(self.least, self.trained)
         grow = self.goal.terms.grow
         most = max(least, self.trained if grow else min(self.goal.enough, self.trained))
         for pair in self.pairs():
@@ -279,6 +313,10 @@ class Search:
         if ubatch > self.start.n_batch and "n_batch" not in self.fixed:
             changes["n_batch"] = ubatch
         return change(self.start, **changes)
+
+
+def _types(ledger: Ledger) -> tuple[str, str]:
+    return ledger.context.type_k, ledger.context.type_v
 
 
 def missing(ledger: Ledger) -> int:

@@ -80,7 +80,8 @@ def estimate(weights: Weights, ledger: Ledger, depth: int) -> Speed:
     host += host_cache
     speeds = [device.bandwidth_bytes_per_s for device in ledger.devices]
     known = [speed for speed in speeds if speed]
-    if host or not known or len(known) != len(speeds):
+    generates = ledger.model.causal_attn
+    if host or not generates or not known or len(known) != len(speeds):
         return Speed(read_bytes_gpu=gpu, read_bytes_host=host)
     on_gpu = [line.weights_bytes for line in ledger.lines if not line.host]
     parts = [gpu * weight / max(1, sum(on_gpu)) for weight in on_gpu]

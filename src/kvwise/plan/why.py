@@ -53,6 +53,12 @@ def _types(search: Search, chosen: Candidate) -> Iterator[Phrase]:
     if not size:
         yield phrase("the model keeps no cache")
         return
+    if all(cache.kind == "recurrent" for cache in chosen.ledger.caches):
+        yield phrase(
+            "the model keeps a state of {size} instead of a cache, however long the context",
+            size=show(size),
+        )
+        return
     k, v = chosen.pair
     if chosen.quality == "lossless":
         yield phrase("K and V stay in {k} and {v}: nothing is lost", k=k, v=v)
