@@ -170,6 +170,20 @@ def test_overrides_add_up_in_order() -> None:
     assert [pattern for pattern, _ in launch.override_tensor] == ["x", "y", "z"]
 
 
+def test_the_first_matching_pattern_wins() -> None:
+    """Experts sent to the CPU before an -ot stay before it; after it they come after it."""
+    late = Launch.parse(["-ot", "exps=CUDA0", "-ncmoe", "2"])
+    assert late.override_tensor == (("exps", "CUDA0"),)
+    early = Launch.parse(["-ncmoe", "2", "-ot", "exps=CUDA0"])
+    assert [buffer for _, buffer in early.override_tensor] == ["CPU", "CPU", "CUDA0"]
+    pattern = early.override_tensor[1][0]
+    assert re.search(pattern, "blk.1.ffn_gate_exps.weight")
+    assert not re.search(pattern, "blk.1.ffn_gate.weight")
+    everywhere = Launch.parse(["-cmoe", "-ot", "exps=CUDA0"]).override_tensor[0]
+    assert re.search(everywhere[0], "blk.77.ffn_up_chexps.weight")
+    assert everywhere[1] == "CPU"
+
+
 def test_embedding_server() -> None:
     launch = Launch.parse(["--embedding", "-b", "4096", "-ub", "1024"])
     assert (launch.n_batch, launch.n_ubatch, launch.n_outputs_max) == (1024, 1024, 1024)
@@ -243,6 +257,14 @@ def test_flags_beat_the_environment_which_beats_defaults() -> None:
     assert reading.origins["n_ctx"] == "-c"
     assert reading.origins["n_ubatch"] == "LLAMA_ARG_UBATCH"
     assert "n_batch" not in reading.origins
+
+
+def test_origins_go_by_field() -> None:
+    origins = read(
+        ["-m", "a.gguf", "-hf", "o/r"], environ={"LLAMA_ARG_SPEC_DRAFT_MODEL": "d"}
+    ).origins
+    assert origins == {"model": "-hf", "model_draft": "LLAMA_ARG_SPEC_DRAFT_MODEL"}
+    assert read(["-n", "9"], tool=BENCH).origins == {"n_ctx": "-n"}
 
 
 def test_switches_in_the_environment() -> None:

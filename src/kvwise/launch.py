@@ -38,7 +38,7 @@ class Launch:
     tensor_split: tuple[float, ...] = ()  # -ts, empty = by free memory
     main_gpu: int = 0  # -mg
     devices: tuple[str, ...] = ()  # -dev, empty = all
-    override_tensor: tuple[tuple[str, str], ...] = ()  # -ot: (regex, buffer type name)
+    override_tensor: tuple[tuple[str, str], ...] = ()  # -ot: (regex, buffer type), before -ncmoe
     n_cpu_moe: int = 0  # -ncmoe; -cmoe = a number above every layer
     offload_kqv: bool = True  # not -nkvo
     op_offload: bool = True  # not --no-op-offload

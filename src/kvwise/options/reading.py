@@ -14,11 +14,14 @@ from typing import Any
 
 from kvwise.errors import UsageError
 from kvwise.launch import NEWEST_BUILD, TOOLS, Launch
-from kvwise.options.kinds import BUILD, FLAG, SWITCH, truth
-from kvwise.options.resolve import resolve
+from kvwise.options.kinds import ALL_LAYERS, BUILD, FLAG, SWITCH, truth
+from kvwise.options.resolve import TOGETHER, resolve
 from kvwise.options.row import BENCH, Option
 from kvwise.options.table import OPTIONS, RANK, find, normal, number
 from kvwise.text import Phrase, phrase
+
+EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+MAX_LAYERS = 512  # LLAMA_MAX_LAYERS, src/llama-hparams.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,17 @@ def read(
     if (draft.values["tool"], draft.values["build"]) != (tool, build):
         raise UsageError("--tool or --engine-build was given twice")
     launch = resolve(draft.values, _extra(draft))
-    return Reading(launch, draft.origins, tuple(draft.notes))
+    return Reading(launch, _origins(draft.origins), tuple(draft.notes))
+
+
+def _origins(found: Mapping[str, str]) -> dict[str, str]:
+    """By field of Launch: what several options are put together from goes under its field."""
+    named = {name: source for name, source in found.items() if not name.startswith("_")}
+    for name, parts in TOGETHER.items():
+        sources = [found[part] for part in parts if part in found]
+        if sources:
+            named[name] = sources[0]
+    return named
 
 
 def walk(
@@ -162,15 +175,27 @@ def _apply(
 def _merged(values: Mapping[str, Any], name: str, new: Any) -> Any:
     """Most options replace; some of llama.cpp's add to a list (tensor_buft_overrides, types)."""
     old = values.get(name)
+    if name == "override_tensor":
+        return _experts_first(values) + new if old is None else old + new
     if old is None:
         return new
-    if name == "override_tensor":
-        return old + new
     if name == "spec_types":
         return tuple(dict.fromkeys(old + new))
     if name in ("n_cpu_moe", "draft_n_cpu_moe", "_p", "_n", "_pg", "_d"):
         return max(old, new)
     return new
+
+
+def _experts_first(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The first matching pattern wins, so -cmoe and -ncmoe before an -ot go before its patterns.
+
+    Launch.override_tensor is matched before n_cpu_moe. Source: common.h llm_ffn_exps_cpu_override,
+    llm_ffn_exps_block_regex, b10605.
+    """
+    layers = values.get("n_cpu_moe", 0)
+    if layers >= ALL_LAYERS:
+        return ((EXPERTS, "CPU"),)
+    return tuple((f"blk\\.{layer}{EXPERTS}", "CPU") for layer in range(min(layers, MAX_LAYERS)))
 
 
 def _pass_on(

@@ -19,6 +19,12 @@ from kvwise.options.row import BENCH, SERVER
 
 FIT_LACKING = 7152  # the newest build known to have no --fit
 MMAP_MODES = ("auto", "mmap", "mmap+mlock")
+TOGETHER = {  # fields out of several options, the one that decides first
+    "model": ("_hf", "_docker", "_url", "_path"),
+    "model_draft": ("_draft_hf", "_draft_path"),
+    "mmproj": ("_mmproj_url", "mmproj"),
+    "n_ctx": ("n_ctx", "_p", "_pg", "_n", "_d"),
+}
 _SNAPSHOT_TYPES = {"draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark"}
 _NGRAM_LENGTH = {  # kind of speculation -> the flag with its longest draft, and the default
     "ngram-simple": ("--spec-ngram-simple-size-m", 48),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
@@ -46,11 +47,12 @@ def to_argv(launch: Launch, *, ours: bool = False) -> list[str]:
 
 def to_env(launch: Launch, *, ours: bool = False) -> tuple[dict[str, str], list[str]]:
     """(LLAMA_ARG_ variables, the flags that have none). llama-bench reads no variables."""
-    argv = to_argv(launch, ours=ours)
+    spoken = list(walk(to_argv(launch, ours=ours), launch.tool, launch.build))
+    times = Counter(option for option, *_ in spoken)
     environ: dict[str, str] = {}
     rest: list[str] = []
-    for option, positive, words, flag in walk(argv, launch.tool, launch.build):
-        if not option.env or option.env in environ or option.adds or launch.tool == BENCH:
+    for option, positive, words, flag in spoken:
+        if not option.env or times[option] > 1 or launch.tool == BENCH:
             rest += [flag, *words]
         else:
             environ[option.env] = words[0] if words else "1" if positive else "0"
