@@ -147,6 +147,29 @@ def test_empty_strings_without_end_are_walked_in_little_memory(tmp_path: Path) -
     assert peak < 2 * MIB
 
 
+def _ratio(head: bytes, path: Path) -> float:
+    """Memory at the peak, as a multiple of the header's bytes."""
+    path.write_bytes(head)
+    tracemalloc.start()
+    open_header(str(path))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak / len(head)
+
+
+def test_memory_is_a_small_multiple_of_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "dense.gguf"
+    rows = [Row(f"{index}", (1,), 0, 32 * index) for index in range(5000)]
+    head = encode([], rows)
+    assert _ratio(head + bytes(-len(head) % 32 + 32 * 5000), path) < 12
+    numbers = [Entry(f"{index}", "[uint16]", range(300, 4396)) for index in range(600)]
+    assert _ratio(encode(numbers, []), path) < 12
+    flags = [Entry(f"{index}", "uint8", 1) for index in range(60_000)]
+    assert _ratio(encode(flags, []), path) < 20
+    strings = [Entry(f"{index}", "[string]", [""] * 64) for index in range(3000)]
+    assert _ratio(encode(strings, []), path) < 12
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFO on this platform")
 def test_a_fifo_is_refused_and_never_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "pipe.gguf"

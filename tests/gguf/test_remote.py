@@ -17,7 +17,7 @@ from kvwise.gguf.source import SourceChanged, SourceMissing
 from kvwise.gguf.split import shard_name
 from kvwise.gguf.writer import Entry, Row, encode
 
-DATA = 60_000_000
+DATA = 30_000_000
 
 
 def model(vocabulary: int = 200_000, data: int = DATA, name: str = "a", **extra: Any) -> bytes:

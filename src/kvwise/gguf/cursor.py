@@ -21,7 +21,7 @@ from kvwise.text import Phrase, template
 WINDOW = 256 * 1024
 """Bytes of one read; small beside a bare Python process."""
 
-MAX_HEADER = 512 * 1024 * 1024
+MAX_HEADER = 256 * 1024 * 1024
 """Bytes that a header may have. The largest known (vocabularies of 300,000) have about 30 MB."""
 
 MAX_STRING = 64 * 1024 * 1024

@@ -21,6 +21,7 @@ _NOT_MODELS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _SHARD = re.compile(r"-(\d{5})-of-\d{5}\.gguf$", re.IGNORECASE)
 _SHOWN = 6
+_TIMEOUT = 20.0
 
 
 def endpoint() -> str:
@@ -47,8 +48,17 @@ def open_hub(name: str) -> Source:
         )  # fmt: skip
     if offline():
         return _open_cached(repo, wanted)
-    files = _list(repo)
-    return _open_remote(repo, pick(files, wanted, repo))
+    try:
+        files, revision = _list(repo)
+    except HubUnreachable:
+        if _snapshot(repo) is None:
+            raise
+        return _open_cached(repo, wanted)
+    return _open_listed(repo, pick(files, wanted, repo), revision)
+
+
+class HubUnreachable(SourceError):
+    """The Hub did not answer, or not as a Hub does."""
 
 
 def pick(files: list[str], wanted: str, repo: str) -> str:
@@ -96,13 +106,13 @@ def token_headers() -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _list(repo: str) -> list[str]:
-    """The files of a repository, in the order of the Hub."""
+def _list(repo: str) -> tuple[list[str], str]:
+    """The files of a repository in the order of the Hub, and the revision of `main`."""
     import httpx2  # noqa: PLC0415
     from huggingface_hub import HfApi, errors  # noqa: PLC0415
 
     try:
-        return HfApi(endpoint=endpoint()).list_repo_files(repo)
+        about = HfApi(endpoint=endpoint()).model_info(repo, timeout=_TIMEOUT)
     except errors.GatedRepoError as error:
         raise SourceError(
             "{repo} is gated: its owner must let you in", repo=repo,
@@ -114,11 +124,15 @@ def _list(repo: str) -> list[str]:
             hint="check the name; a private one needs HF_TOKEN",
         ) from error  # fmt: skip
     except (errors.HfHubHTTPError, httpx2.HTTPError, ValueError, OSError) as error:
-        raise SourceError(
+        raise HubUnreachable(
             "cannot list {repo} on {hub}: {why}",
             repo=repo, hub=endpoint(), why=clip(str(error).partition("\n")[0]),
             hint="check the network; HF_ENDPOINT names a mirror, HF_HUB_OFFLINE=1 uses its cache",
         ) from error  # fmt: skip
+    files = [row.rfilename for row in about.siblings or []]
+    # A mirror may be hostile: no name leads out of the folder that it is joined to.
+    inside = [path for path in files if not {"", ".", ".."} & set(re.split(r"[/\\]", path))]
+    return inside, about.sha or ""
 
 
 def _url(repo: str, path: str) -> str:
@@ -127,9 +141,13 @@ def _url(repo: str, path: str) -> str:
     return hf_hub_url(repo, path, endpoint=endpoint())
 
 
-def _open_remote(repo: str, path: str) -> Source:
+def _open_listed(repo: str, path: str, revision: str) -> Source:
+    """The file on this machine if this very revision was downloaded, else the Hub's."""
     from kvwise.gguf.remote import HttpSource  # noqa: PLC0415
 
+    snapshot = _snapshot(repo)
+    if snapshot is not None and snapshot.name == revision and (snapshot / path).is_file():
+        return open_file(str(snapshot / path))
     return HttpSource(_url(repo, path), headers=token_headers())
 
 

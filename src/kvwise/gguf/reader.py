@@ -35,6 +35,9 @@ MAX_KEPT: Final = 16 * 1024 * 1024
 
 KEPT_NUMBERS: Final = 4096
 """Arrays of numbers up to this length are kept unasked: lengths per layer, factors, sections."""
+KEPT_IN_ALL: Final = 1024 * 1024
+"""Numbers of all arrays that are kept unasked; a Python int takes up to 36 bytes."""
+
 KEPT_STRINGS: Final = 64
 """Arrays of strings up to this length are kept unasked (`general.tags`)."""
 
@@ -127,6 +130,7 @@ class _Metadata:
         self._cursor = cursor
         self._arrays = arrays
         self._strings = 0
+        self._unasked = 0
         self._kept: dict[str, Value] = {}
         self._types: dict[str, str] = {}
 
@@ -231,4 +235,7 @@ class _Metadata:
             return True
         if self._arrays == "none":
             return False
-        return key in self._arrays or count <= small
+        if key in self._arrays:
+            return True
+        self._unasked += count if count <= small else 0
+        return count <= small and self._unasked <= KEPT_IN_ALL
