@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvwise.errors import UsageError
+from kvwise.gguf.types import CACHE_TYPES
 from kvwise.launch import TOOLS, Launch
 from kvwise.options import OPTIONS, Option, change, defaults, read, unsayable
 from kvwise.options import kinds as k
@@ -33,7 +34,7 @@ VALUES: dict[k.Kind, st.SearchStrategy[str]] = {
     k.BENCH_LAYERS: _INT,
     k.FLASH: st.sampled_from(["on", "off", "auto", "1", "0", "-1"]),
     k.ON_OFF: st.sampled_from(["on", "off", "true", "0"]),
-    k.CACHE: st.sampled_from(k.CACHE_TYPES),
+    k.CACHE: st.sampled_from(CACHE_TYPES),
     k.BENCH_CACHE: st.sampled_from(k.BENCH_CACHE_TYPES),
     k.SPLIT: _SHARES.map(lambda v: ",".join(map(repr, v))),
     k.BENCH_SPLIT: _SHARES.map(lambda v: "/".join(map(repr, v))),

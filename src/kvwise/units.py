@@ -49,7 +49,7 @@ def parse_count(text: str) -> int:
 def _scaled(whole: str, fraction: str | None, unit: str) -> int:
     """Exact: a float would lose bytes beyond 2^53. Halves are rounded up."""
     fraction = fraction or ""
-    scale = 10 ** len(fraction)
+    scale: int = 10 ** len(fraction)
     return (2 * int(whole + fraction) * _FACTOR[unit.lower()] + scale) // (2 * scale)
 
 

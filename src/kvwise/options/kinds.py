@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvwise.errors import UsageError
+from kvwise.gguf.types import CACHE_TYPES
 from kvwise.units import parse_count
 
 INT_MAX = 2**31 - 1
 ALL_LAYERS = 1_000_000  # -cmoe: above the layer count of any model
 MAX_DEVICES = 16  # llama_max_devices, src/llama.cpp
 
-CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 BENCH_CACHE_TYPES = tuple(each for each in CACHE_TYPES if each != "f32")
 
 SPEC_TYPES_LEGAL = (
