@@ -129,7 +129,7 @@ def test_the_next_client_hears_the_next_major_until_one_stays() -> None:
         for expected in (5, 8):
             with client(server) as link:
                 assert link.hello()[0] == expected
-            _wait(lambda tried=expected: server.major_to_offer() != tried)
+            assert server.wait_idle()
         assert server.tries_left
         for _ in range(2):
             with client(server) as link:
@@ -143,18 +143,9 @@ def test_no_major_is_left_after_all_were_refused() -> None:
     with VirtualDevices([CARD], majors=(5,)) as server:
         with client(server) as link:
             link.hello()
-        _wait(lambda: not server.tries_left)
+        assert server.wait_idle()
+        assert not server.tries_left
         assert server.major is None
-
-
-def _wait(condition: object) -> None:
-    assert callable(condition)
-    pause = threading.Event()
-    for _ in range(500):
-        if condition():
-            return
-        pause.wait(0.01)
-    raise AssertionError("never happened")
 
 
 def _allocate(link: Client, size: int, device: int = 0) -> int:
@@ -196,7 +187,9 @@ def test_what_a_client_held_is_free_when_it_is_gone() -> None:
         with client(server) as link:
             link.hello()
             assert _allocate(link, 5 * GIB)
-        _wait(lambda: server.free_bytes(0) == 5 * GIB)
+            assert not server.wait_idle(0.01)
+        assert server.wait_idle()
+        assert server.free_bytes(0) == 5 * GIB
 
 
 def test_addresses_of_buffers_never_overlap() -> None:

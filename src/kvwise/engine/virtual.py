@@ -87,6 +87,7 @@ class VirtualDevices:
             raise UsageError("a virtual GPU's free bytes must lie between 0 and its total")
         self._majors = majors
         self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
         self._next = 0
         self._major: int | None = None
         self._allocations: list[Allocation] = []
@@ -99,16 +100,17 @@ class VirtualDevices:
     @property
     def endpoint(self) -> str:
         """`127.0.0.1:PORT`, as `--rpc` takes it."""
-        return f"127.0.0.1:{self._port}"
-
-    @property
-    def _port(self) -> int:
-        return int(self._listener.getsockname()[1])
+        return f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     @property
     def names(self) -> tuple[str, ...]:
         """What a client that knows no other endpoint calls the GPUs, for `--device`."""
         return tuple(f"RPC{number}" for number in range(len(self.gpus)))
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """What a client calls the GPUs' buffers, in its log and for `--override-tensor`."""
+        return tuple(f"RPC{number}[{self.endpoint}]" for number in range(len(self.gpus)))
 
     @property
     def major(self) -> int | None:
@@ -151,6 +153,11 @@ class VirtualDevices:
         for thread in (self._thread, *open_now.values()):
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(timeout=5)
+
+    def wait_idle(self, seconds: float = 5.0) -> bool:
+        """Wait until no client is connected; False when one still is after that time."""
+        with self._idle:
+            return self._idle.wait_for(lambda: not self._connections, seconds)
 
     # what a session asks
 
@@ -233,4 +240,5 @@ class VirtualDevices:
             session.end()
             with self._lock:
                 self._connections.pop(connection, None)
+                self._idle.notify_all()
             connection.close()
