@@ -93,7 +93,8 @@ def test_a_registry_with_a_port(store: Store) -> None:
 
 def test_the_default_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OLLAMA_MODELS", raising=False)
-    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
     Store(tmp_path / ".ollama" / "models").add(f"{OWN}/library/x/latest", "home")
     assert opened("x") == "home"
 

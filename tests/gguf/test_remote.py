@@ -358,6 +358,22 @@ def test_what_is_no_address(url: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "proxy", ["socks5://127.0.0.1:1", "nonsense", "http://x:99999", "http://[::1"]
+)
+def test_proxy_settings_that_cannot_work(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    monkeypatch.setattr(remote.time, "sleep", lambda seconds: None)
+    with pytest.raises(SourceError) as caught:
+        open_header("http://model.invalid/m.gguf")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_token_that_is_not_ascii(site: Site) -> None:
+    with pytest.raises(SourceError):
+        remote.HttpSource(f"{site.url}/m.gguf", headers={"Authorization": "Bearer é\n"})
+
+
 def test_the_query_and_the_password_are_not_shown(site: Site) -> None:
     with pytest.raises(SourceMissing) as caught:
         open_header(site.url.replace("//", "//user:hidden@") + "/absent.gguf?signature=hidden")

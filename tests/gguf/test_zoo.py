@@ -123,10 +123,11 @@ def test_every_lie_is_a_header_error(what: str) -> None:
     [
         b"", b"{", b"[" * 200_000, b"\xff\xfe", b'{"metadata":1e999,"tensors":[]}', b"\x1f\x8b",
         b"\x1f\x8bnot gzip at all", gzip.compress(b"{}")[:-9], b"9" * 10_000,
+        b'{"metadata":{"a":1,"a":2},"tensors":[]}',
         gzip.compress(bytes(MAX_BYTES + 1)),
     ],
     ids=["empty", "cut", "deep", "not-utf8", "infinite", "gzip-cut", "gzip-bad", "gzip-short",
-         "long-number", "gzip-bomb"],
+         "long-number", "key-twice", "gzip-bomb"],
 )  # fmt: skip
 def test_what_is_no_json(raw: bytes) -> None:
     with pytest.raises(BadZoo) as caught:

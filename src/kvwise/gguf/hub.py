@@ -22,6 +22,8 @@ _REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _SHARD = re.compile(r"-(\d{5})-of-\d{5}\.gguf$", re.IGNORECASE)
 _SHOWN = 6
 _TIMEOUT = 20.0
+_NO_HUB = (ValueError, TypeError, AttributeError, KeyError)
+"""What huggingface_hub raises for an answer that is not one of a Hub."""
 
 
 def endpoint() -> str:
@@ -123,7 +125,7 @@ def _list(repo: str) -> tuple[list[str], str]:
             "the Hub has no repository {repo}", repo=repo,
             hint="check the name; a private one needs HF_TOKEN",
         ) from error  # fmt: skip
-    except (errors.HfHubHTTPError, httpx2.HTTPError, ValueError, OSError) as error:
+    except (errors.HfHubHTTPError, httpx2.HTTPError, httpx2.InvalidURL, OSError, *_NO_HUB) as error:
         raise HubUnreachable(
             "cannot list {repo} on {hub}: {why}",
             repo=repo, hub=endpoint(), why=clip(str(error).partition("\n")[0]),
@@ -173,7 +175,8 @@ def _open_cached(repo: str, wanted: str) -> Source:
 
 def _snapshot(repo: str) -> Path | None:
     """The folder of the revision that `main` stood for when it was last downloaded."""
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    home = Path(os.environ.get("HF_HOME") or Path(cache) / "huggingface")
     root = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
     folder = root / f"models--{repo.replace('/', '--')}"
     try:

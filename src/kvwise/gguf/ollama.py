@@ -33,7 +33,9 @@ def stores() -> list[Path]:
     if chosen:
         return [Path(chosen)]
     service = Path("/usr/share/ollama/.ollama/models")  # where the Linux service's user lives
-    return [Path.home() / ".ollama" / "models", service]
+    # Not Path.home(), which raises where nobody has a home.
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111
+    return [home / ".ollama" / "models", service]
 
 
 def open_ollama(name: str) -> FileSource:

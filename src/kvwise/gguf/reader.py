@@ -2,7 +2,7 @@
 
 Knows versions 2 and 3 in both byte orders. Follows ggml/src/gguf.cpp of llama.cpp b10605 in what
 it refuses, and is stricter where llama.cpp leaves room (ceilings, UTF-8, dimensions of zero).
-Tensor data is never touched.
+Tensor data is never looked at; at most the last window that is read ends in it.
 """
 
 from __future__ import annotations

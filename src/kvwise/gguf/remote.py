@@ -61,9 +61,7 @@ class HttpSource:
     ) -> None:
         self._url = url
         self._headers = dict(headers or {})
-        self._client = client or httpx2.Client(
-            timeout=_TIMEOUT, follow_redirects=True, max_redirects=_REDIRECTS
-        )
+        self._client = client or _client()
         self._owns_client = client is None
         self.name = _public(url)
         self._prefix = bytearray()
@@ -170,9 +168,9 @@ class HttpSource:
                 raise SourceError(
                     "{name} redirects in circles", name=self.name
                 ) from error  # fmt: skip
-            except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+            except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, ValueError) as error:
                 raise SourceError(
-                    "{name} is not an address to fetch: {why}", name=self.name, why=str(error)
+                    "{name} is not an address to fetch: {why}", name=self.name, why=clip(str(error))
                 ) from error
             except httpx2.HTTPError as error:
                 if attempt == ATTEMPTS:
@@ -305,6 +303,16 @@ def open_url(url: str, *, headers: Mapping[str, str] | None = None) -> HttpSourc
     if not usable:
         raise SourceError("{url} is not an address to fetch", url=clip(url))
     return HttpSource(url, headers=headers)
+
+
+def _client() -> httpx2.Client:
+    try:
+        return httpx2.Client(timeout=_TIMEOUT, follow_redirects=True, max_redirects=_REDIRECTS)
+    except (ValueError, ImportError, httpx2.InvalidURL) as error:
+        raise SourceError(
+            "the proxy settings cannot be used: {why}", why=clip(str(error)),
+            hint="check HTTP_PROXY, HTTPS_PROXY and ALL_PROXY",
+        ) from error  # fmt: skip
 
 
 def _public(url: str) -> str:

@@ -51,14 +51,13 @@ class SourceChanged(SourceError):
 class FileSource:
     """A regular file. Opened once; everything is read through that one descriptor."""
 
-    __slots__ = ("_fd", "_seen", "etag", "name", "size")
+    __slots__ = ("_fd", "etag", "name", "size")
 
     def __init__(self, path: str) -> None:
         self.name = path
         self._fd = _open_regular(path)
         status = os.fstat(self._fd)
         self.size = status.st_size
-        self._seen = (status.st_size, status.st_mtime_ns)
         self.etag = f"{status.st_dev}-{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
 
     def read(self, offset: int, length: int) -> bytes:

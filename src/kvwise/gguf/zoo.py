@@ -20,7 +20,7 @@ from kvwise.gguf.types import by_name
 from kvwise.gguf.values import element_type, float32, type_of
 from kvwise.units import pad
 
-MAX_BYTES: Final = 64 * 1024 * 1024
+MAX_BYTES: Final = 16 * 1024 * 1024
 """Of the JSON text, unpacked."""
 
 MAX_LAYER: Final = 65_536
@@ -81,7 +81,7 @@ def _unpack(raw: bytes, name: str) -> bytes:
 
 def _parse(text: bytes, name: str) -> dict[str, Any]:
     try:
-        document = json.loads(text)
+        document = json.loads(text, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         why = "nested too deep" if isinstance(error, RecursionError) else clip(str(error))
         raise BadZoo("{name} is not JSON: {why}", name=name, why=why) from error
@@ -91,6 +91,13 @@ def _parse(text: bytes, name: str) -> dict[str, Any]:
             name=name, hint="see tests/zoo/README.md for the format",
         )  # fmt: skip
     return document
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("the same key twice in one object")
+    return found
 
 
 def _metadata(given: object) -> tuple[dict[str, Value], dict[str, str]]:
