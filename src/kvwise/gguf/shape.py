@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from kvwise.errors import UsageError
 from kvwise.gguf.header import Header, Tensor, Value
 from kvwise.gguf.types import F32, GGMLType, by_name
+from kvwise.units import pad
 
 _SHAPE = re.compile(r"^(\d+)x(\d+)x(\d+)$", re.ASCII)
 _SIZES = ("kv", "embd", "ff", "vocab", "ctx")
 _MOST = 1 << 24
+ALIGNMENT = 32  # general.alignment's default
 _HINT = "write LAYERSxHEADSxHEAD_SIZE[,kv=8,embd=1024,ff=3072,vocab=32000,ctx=32768,type=q8_0]"
 
 
@@ -46,7 +49,7 @@ def header_of_shape(text: str) -> Header:
     if layers > 512 or heads % sizes["kv"]:
         raise UsageError("{text!r} is not a shape llama.cpp could load", text=text[:80], hint=_HINT)
     metadata = _metadata(text, layers, heads, size, sizes)
-    tensors = tuple(_tensors(layers, heads, size, sizes, kind)) if kind else ()
+    tensors = _in_file_order(_tensors(layers, heads, size, sizes, kind)) if kind else ()
     return Header(version=3, metadata=metadata, tensors=tensors, path="")
 
 
@@ -94,6 +97,15 @@ def _tensors(
             ("ffn_gate", (embd, ff)), ("ffn_up", (embd, ff)), ("ffn_down", (ff, embd)),
         ):  # fmt: skip
             yield _tensor(f"blk.{layer}.{name}.weight", shape, kind if len(shape) > 1 else F32)
+
+
+def _in_file_order(tensors: Iterator[Tensor]) -> tuple[Tensor, ...]:
+    """Each tensor behind the one before, as a converter writes them."""
+    placed, end = [], 0
+    for tensor in tensors:
+        placed.append(replace(tensor, offset=end))
+        end = pad(end + tensor.nbytes, ALIGNMENT)
+    return tuple(placed)
 
 
 def _tensor(name: str, shape: tuple[int, ...], kind: GGMLType) -> Tensor:

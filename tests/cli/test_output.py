@@ -1,0 +1,62 @@
+"""The printer: bars that add up, columns that align, text for every kind of stream."""
+
+from __future__ import annotations
+
+import io
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvwise.cli.output import Bar, Column, Printer, Table, bar_cells, width_of
+from kvwise.errors import Refused, UsageError
+from kvwise.text import phrase
+
+
+@given(
+    st.lists(st.integers(0, 2**40), min_size=1, max_size=6),
+    st.integers(0, 2**40),
+    st.integers(20, 200),
+)
+def test_a_bar_never_leaves_its_room_and_shows_every_part(
+    sizes: list[int], capacity: int, room: int
+) -> None:
+    cells = bar_cells(sizes, capacity, room)
+    assert sum(cells) <= room
+    assert all((count > 0) == (size > 0) for count, size in zip(cells, sizes, strict=True))
+
+
+def _printer(encoding: str = "utf-8") -> tuple[Printer, io.BytesIO]:
+    raw = io.BytesIO()
+    return Printer(out=io.TextIOWrapper(raw, encoding=encoding, write_through=True)), raw
+
+
+def test_chinese_takes_two_cells_and_columns_align() -> None:
+    assert width_of("显存 MiB") == 8
+    printer, raw = _printer()
+    printer.table(Table((Column("名"), Column("n", right=True)), [("显存", "1"), ("ab", "22")]))
+    assert raw.getvalue().decode().splitlines() == ["名     n", "显存   1", "ab    22"]
+
+
+def test_an_old_code_page_gets_plain_characters() -> None:
+    printer, raw = _printer("ascii")
+    printer.bar(Bar("GPU", [("weights", "weights", 3), ("left", "left", 1)], 4))
+    assert b"#" in raw.getvalue()
+    printer.text("显存")  # cannot be said in ASCII; must not raise
+    assert raw.getvalue().endswith(b"??\n")
+
+
+def test_errors_as_documents() -> None:
+    printer, _ = _printer()
+    refusal = printer.error_document(Refused("other_model", "no {what}", hint="{what}?", what="x"))
+    assert refusal == {
+        "schema": "kvwise/refusal/1", "code": "other_model", "message": "no x", "hint": "x?"
+    }  # fmt: skip
+    error = printer.error_document(UsageError("bad"))
+    assert error["error"] == {"type": "UsageError", "message": "bad", "hint": None}
+
+
+def test_phrases_are_worded_and_strings_are_not() -> None:
+    printer, raw = _printer()
+    printer.text(phrase("{a}", a=phrase("b")))
+    printer.text("{a}")
+    assert raw.getvalue() == b"b\n{a}\n"

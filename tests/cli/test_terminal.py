@@ -1,0 +1,73 @@
+"""What a terminal sees, and what a pipe must not see."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from .conftest import QWEN, Kvwise
+
+ESCAPE = "\x1b["
+SIZE = ("size", QWEN, "-c", "4096", "--gpu", "RTX 4060")
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="pseudo-terminals are POSIX")
+
+
+def test_a_terminal_gets_colour_and_a_pipe_does_not(kvwise: Kvwise, terminal: Kvwise) -> None:
+    assert ESCAPE in terminal(*SIZE).out
+    assert ESCAPE not in kvwise(*SIZE).out
+    assert "\r" not in kvwise(*SIZE).out
+
+
+@pytest.mark.parametrize("name", ["NO_COLOR", "TERM"])
+def test_no_colour_on_request(terminal: Kvwise, name: str) -> None:
+    done = terminal(*SIZE, env={name: "1" if name == "NO_COLOR" else "dumb"})
+    assert "\x1b[3" not in done.out  # no colour; NO_COLOR leaves bold
+    assert "fits" in done.out
+
+
+def test_colour_can_be_forced_and_forbidden(kvwise: Kvwise, terminal: Kvwise) -> None:
+    assert ESCAPE in kvwise(*SIZE, "--color", "always").out
+    assert ESCAPE in kvwise(*SIZE, env={"FORCE_COLOR": "1"}).out
+    assert "\x1b[3" not in terminal(*SIZE, "--color", "never").out
+    assert "\x1b[3" not in terminal(*SIZE, "--color=never").out
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_bars_keep_to_the_width(terminal: Kvwise, columns: int) -> None:
+    out = terminal(*SIZE, "--color", "never", columns=columns).out
+    plain = re.sub(r"\x1b\[[\d;]*m", "", out)
+    bars = [line.rstrip() for line in plain.splitlines() if "██" in line and "MiB" not in line]
+    assert bars
+    assert max(map(len, bars)) <= max(columns, 60)
+
+
+def test_json_on_a_terminal_is_indented_and_plain(kvwise: Kvwise, terminal: Kvwise) -> None:
+    out = terminal(*SIZE, "--json").out
+    assert out.startswith("{\r\n")
+    assert ESCAPE not in out
+    assert len(kvwise(*SIZE, "--json").out.splitlines()) == 1
+
+
+def test_plain_and_coloured_say_the_same_numbers(kvwise: Kvwise, terminal: Kvwise) -> None:
+    plain = kvwise(*SIZE).out
+    rich = terminal(*SIZE, columns=160).out
+    assert "576.0" in plain
+    assert "576.0" in rich
+
+
+def test_a_reader_that_leaves_early_is_no_failure() -> None:
+    command = f"{sys.executable} -m kvwise inspect {QWEN} -v | head -1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_a_terminal_of_an_old_code_page(kvwise: Kvwise) -> None:
+    done = kvwise(*SIZE, "--lang", "zh", env={"PYTHONIOENCODING": "ascii"})
+    assert done.code == 0
+    assert "#" in done.out
