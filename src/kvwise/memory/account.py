@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from kvwise.device import Device, Host
 from kvwise.gguf.model import Model
@@ -16,17 +17,24 @@ from kvwise.launch import NEWEST_BUILD, Launch
 from kvwise.memory import reasons
 from kvwise.memory.backends import kind_of
 from kvwise.memory.cache import caches
+from kvwise.memory.compute import ComputeResult, compute
 from kvwise.memory.context import Context, resolve
 from kvwise.memory.ledger import Basis, Cache, Ledger, Line, Note, Part
+from kvwise.memory.loader import CPU, Spot
 from kvwise.memory.output import output_buffer, output_bytes
 from kvwise.memory.overhead import overhead
 from kvwise.memory.placement import HOST, Placement, buffer_name, place, select
-from kvwise.memory.scratch import ComputeMode, Scratch, scratch
-from kvwise.memory.weights import CPU, Spot, Weights, weigh
+from kvwise.memory.weights import Weights, weigh
 from kvwise.text import Phrase, phrase
 
 KNOWN_BUILDS = frozenset({NEWEST_BUILD})
 """Builds whose rules were checked against measurements."""
+
+ComputeMode = Literal["reserved", "no-alloc", "none"]
+"""What a really allocating engine reserves; what its `--fit` pass and the zoo show; left out, for
+a quick lower bound."""
+
+_LEFT_OUT = ComputeResult({}, "estimated", phrase("compute buffers were left out"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +48,7 @@ class _Made:
     devices: tuple[Device, ...]
     weights: Weights
     caches: tuple[Cache, ...]
-    scratch: Scratch
+    compute: ComputeResult
 
 
 def account(
@@ -86,16 +94,9 @@ def _make(
     context = resolve(model, launch, placement, chosen)
     weights = weigh(model, launch, placement, chosen, host)
     kept = caches(model, context, placement, chosen, launch.build)
-    work = scratch(
-        model,
-        context,
-        placement=placement,
-        made=kept,
-        weights=weights,
-        devices=chosen,
-        launch=launch,
-        mode=compute_mode,
-    )
+    work = _LEFT_OUT
+    if compute_mode != "none":
+        work = compute(model, context, placement, kept, launch, chosen, mode=compute_mode)
     return _Made(model, launch, context, placement, chosen, weights, kept, work)
 
 
@@ -111,7 +112,7 @@ def _parts(made: _Made) -> dict[int, tuple[Part, ...]]:
     for cache in made.caches:
         for number, size in cache.by_device.items():
             sizes[Spot(number, own[number])]["context_bytes"] += size
-    for number, size in made.scratch.by_device.items():
+    for number, size in made.compute.by_buffer.items():
         name = _work_buffer(made) if number == HOST else own[number]
         sizes[Spot(number, name)]["compute_bytes"] += size
     output = Spot(HOST, output_buffer(made.placement, made.devices))
@@ -159,12 +160,12 @@ def _host_line(made: _Made, parts: tuple[Part, ...], host: Host | None) -> Line:
 
 
 def _basis(made: _Made) -> dict[str, Basis]:
-    return {"weights": "computed", "context": "computed", "compute": made.scratch.basis}
+    return {"weights": "computed", "context": "computed", "compute": made.compute.basis}
 
 
 def _reasons(made: _Made, number: int, name: str) -> dict[str, Phrase]:
     found: dict[str, Phrase] = {}
-    count = sum(where == number for where in made.weights.where.values())
+    count = made.weights.count_on(number)
     if count:
         mapped = any(spot.device == number for spot in made.weights.mapped)
         found["weights"] = reasons.weights_on(
@@ -174,8 +175,8 @@ def _reasons(made: _Made, number: int, name: str) -> dict[str, Phrase]:
     context = reasons.together(kept)
     if context:
         found["context"] = context
-    if made.scratch.reason and made.scratch.by_device.get(number):
-        found["compute"] = made.scratch.reason
+    if made.compute.by_buffer.get(number):
+        found["compute"] = made.compute.reason
     return found
 
 
@@ -196,6 +197,7 @@ def _doubts(made: _Made) -> Iterator[Phrase]:
             arch=model.architecture,
             build=NEWEST_BUILD,
         )
+    yield from made.compute.notes
     if launch.build not in KNOWN_BUILDS:
         yield phrase("the rules are those of {build}", build=NEWEST_BUILD)
     if launch.split_mode not in {"layer", "none"}:
