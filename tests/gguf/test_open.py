@@ -49,14 +49,27 @@ def test_a_large_vocabulary_opens_in_20_mib_and_without_heavy_modules(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "ref", ["", ".", "C:\\absent.gguf", "hf", "file:///x", "http:/x", "\0", "x:y"]
+    "ref",
+    [
+        "",
+        ".",
+        "C:\\absent.gguf",
+        "hf",
+        "file:///x",
+        "http:/x",
+        "\0",
+        "x:y",
+        "a\nb",
+        "\x1b[2J",
+        "\udcff",
+    ],
 )
 def test_what_is_no_model(ref: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(KvwiseError) as caught:
         open_header(ref)
     assert "\n" not in str(caught.value)
-    assert str(caught.value)
+    assert str(caught.value).isprintable()
 
 
 def test_a_path_with_a_colon_is_a_path(tmp_path: Path) -> None:
@@ -65,6 +78,19 @@ def test_a_path_with_a_colon_is_a_path(tmp_path: Path) -> None:
     path = tmp_path / "a:b.gguf"
     path.write_bytes(encode([Entry("general.name", "string", "colon")], []))
     assert open_header(str(path)).get("general.name") == "colon"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such names there")
+@pytest.mark.parametrize("name", ["a\nb.gguf", "\x1b[31m.gguf", "caf\udce9.json"])
+def test_an_odd_name_stays_one_line(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    try:
+        path.write_bytes(b"no model")
+    except OSError:
+        pytest.skip("this file system refuses the name")
+    with pytest.raises(KvwiseError) as caught:
+        open_header(str(path))
+    assert str(caught.value).isprintable()
 
 
 def test_a_link_to_a_model_is_the_model(tmp_path: Path) -> None:

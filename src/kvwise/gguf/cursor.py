@@ -14,6 +14,7 @@ from kvwise.gguf.lies import (
     LengthBeyondFile,
     StringTooLong,
     Truncated,
+    plain,
 )
 from kvwise.gguf.source import Source
 from kvwise.text import Phrase, template
@@ -171,7 +172,9 @@ class Cursor:
         while wanted > 0:
             part = self.source.read(offset, wanted)
             if len(part) > wanted:
-                raise SourceError("{name} gave more bytes than asked for", name=self.source.name)
+                raise SourceError(
+                    "{name} gave more bytes than asked for", name=plain(self.source.name)
+                )
             if not part:
                 break
             parts.append(part)

@@ -23,12 +23,18 @@ SHOWN = 80
 """Characters of a hostile name that a sentence shows at most."""
 
 
+def plain(text: str) -> str:
+    """Text with control characters, and what is no text at all, written as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(ch if ch.isprintable() else ch.encode("unicode_escape").decode() for ch in text)
+
+
 def clip(text: str | bytes) -> str:
     """Text from a file, safe and short enough for a one-line sentence."""
     if isinstance(text, bytes):
         text = text[: 4 * SHOWN].decode("utf-8", "backslashreplace")
-    short = text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
-    return "".join(ch if ch.isprintable() else ch.encode("unicode_escape").decode() for ch in short)
+    return plain(text if len(text) <= SHOWN else text[: SHOWN - 3] + "...")
 
 
 class NotGGUF(HeaderError):

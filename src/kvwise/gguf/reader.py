@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 from kvwise.gguf import lies
 from kvwise.gguf.cursor import Cursor
 from kvwise.gguf.header import ArrayInfo, Header, Scalar, Value
-from kvwise.gguf.lies import clip
+from kvwise.gguf.lies import clip, plain
 from kvwise.gguf.source import Source
 from kvwise.gguf.table import read_tensors
 from kvwise.gguf.values import ARRAY, BOOL, SCALARS, STRING, ValueType
@@ -81,7 +81,7 @@ def _read_start(cursor: Cursor) -> int:
     if magic != b"GGUF":
         raise lies.NotGGUF(
             "{name} is not a GGUF file: it starts with {magic}",
-            name=cursor.source.name, magic=repr(magic)[1:],
+            name=plain(cursor.source.name), magic=repr(magic)[1:],
         )  # fmt: skip
     version = cursor.number("I", phrase("the version"))
     if version & 0xFFFF == 0 and version:

@@ -19,7 +19,7 @@ import httpx2
 from kvwise.errors import SourceError
 from kvwise.gguf import header_cache
 from kvwise.gguf.cursor import MAX_HEADER
-from kvwise.gguf.lies import EmptyFile, clip
+from kvwise.gguf.lies import EmptyFile, clip, plain
 from kvwise.gguf.source import SourceChanged, SourceMissing
 from kvwise.text import Phrase, phrase
 
@@ -63,7 +63,7 @@ class HttpSource:
         self._headers = dict(headers or {})
         self._client = client or _client()
         self._owns_client = client is None
-        self.name = _public(url)
+        self.name = plain(_public(url))
         self._prefix = bytearray()
         self._saved = 0
         self._cuts = 0

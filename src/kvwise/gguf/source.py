@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from kvwise.errors import SourceError
-from kvwise.gguf.lies import EmptyFile
+from kvwise.gguf.lies import EmptyFile, plain
 from kvwise.text import phrase
 
 
@@ -124,7 +124,7 @@ def open_file(path: str) -> FileSource:
     source = FileSource(path)
     if source.size == 0:
         source.close()
-        raise EmptyFile("{path} is empty", path=path, hint="download it again")
+        raise EmptyFile("{path} is empty", path=plain(path), hint="download it again")
     return source
 
 
@@ -152,19 +152,23 @@ def _check_regular(path: str, status: os.stat_result) -> None:
     if stat.S_ISREG(mode):
         return
     if stat.S_ISDIR(mode):
-        raise SourceError("{path} is a folder", path=path, hint="name the .gguf file in it")
+        raise SourceError("{path} is a folder", path=plain(path), hint="name the .gguf file in it")
     kinds = ((stat.S_ISFIFO, phrase("pipe")), (stat.S_ISSOCK, phrase("socket")))
     kind = next((word for test, word in kinds if test(mode)), phrase("device"))
-    raise SourceError("{path} is a {kind}, not a file", path=path, kind=kind)
+    raise SourceError("{path} is a {kind}, not a file", path=plain(path), kind=kind)
 
 
 def _cannot_read(path: str, error: OSError | ValueError) -> SourceError:
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        return SourceMissing("no file {path}", path=path, hint="check the name and the folder")
+        return SourceMissing(
+            "no file {path}", path=plain(path), hint="check the name and the folder"
+        )
     if isinstance(error, ValueError):  # a NUL in the name
-        return SourceMissing("no file {path!r}", path=path)
+        return SourceMissing("no file {path}", path=plain(path))
     if isinstance(error, PermissionError):
-        return SourceError("no permission to read {path}", path=path)
+        return SourceError("no permission to read {path}", path=plain(path))
     if error.errno == errno.ELOOP or getattr(error, "winerror", None) == 1921:
-        return SourceError("{path} is a symlink that leads back to itself", path=path)
-    return SourceError("cannot read {path}: {why}", path=path, why=error.strerror or str(error))
+        return SourceError("{path} is a symlink that leads back to itself", path=plain(path))
+    return SourceError(
+        "cannot read {path}: {why}", path=plain(path), why=error.strerror or str(error)
+    )

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from kvwise.errors import ModelError, SourceError
 from kvwise.gguf.header import ArrayInfo, Header, Value
-from kvwise.gguf.lies import clip
+from kvwise.gguf.lies import clip, plain
 from kvwise.gguf.values import ARRAY, SCALAR_BY_NAME, STRING, element_type, type_of
 from kvwise.units import pad
 
@@ -108,7 +108,7 @@ def write_twin(
         part.unlink(missing_ok=True)
         raise SourceError(
             "cannot write {path} ({size} bytes, sparse): {why}",
-            path=str(path), size=total, why=error.strerror or str(error),
+            path=plain(str(path)), size=total, why=error.strerror or str(error),
         ) from error  # fmt: skip
     return total
 

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, Final
 
 from kvwise.gguf.header import Header, Scalar, Tensor, Value
-from kvwise.gguf.lies import BadZoo, DuplicateTensor, UnknownTensorType, clip
+from kvwise.gguf.lies import BadZoo, DuplicateTensor, UnknownTensorType, clip, plain
 from kvwise.gguf.source import Source
 from kvwise.gguf.table import MAX_NAME_BYTES, MAX_TENSORS, check_shape
 from kvwise.gguf.types import by_name
@@ -54,7 +54,9 @@ def read_zoo(source: Source) -> Header:
 
 def _text(source: Source) -> bytes:
     if source.size > MAX_BYTES:
-        raise BadZoo("{name} has more than {ceiling} bytes", name=source.name, ceiling=MAX_BYTES)
+        raise BadZoo(
+            "{name} has more than {ceiling} bytes", name=plain(source.name), ceiling=MAX_BYTES
+        )
     raw = bytearray()
     while len(raw) < source.size:
         part = source.read(len(raw), source.size - len(raw))
@@ -71,11 +73,13 @@ def _unpack(raw: bytes, name: str) -> bytes:
         unpacker = zlib.decompressobj(wbits=31)
         text = unpacker.decompress(raw, MAX_BYTES + 1)
     except zlib.error as error:
-        raise BadZoo("{name} is not sound gzip: {why}", name=name, why=str(error)) from error
+        raise BadZoo("{name} is not sound gzip: {why}", name=plain(name), why=str(error)) from error
     if len(text) > MAX_BYTES:
-        raise BadZoo("{name} unpacks to more than {ceiling} bytes", name=name, ceiling=MAX_BYTES)
+        raise BadZoo(
+            "{name} unpacks to more than {ceiling} bytes", name=plain(name), ceiling=MAX_BYTES
+        )
     if not unpacker.eof:
-        raise BadZoo("{name} ends inside its gzip data", name=name)
+        raise BadZoo("{name} ends inside its gzip data", name=plain(name))
     return text
 
 
@@ -84,11 +88,11 @@ def _parse(text: bytes, name: str) -> dict[str, Any]:
         document = json.loads(text, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         why = "nested too deep" if isinstance(error, RecursionError) else clip(str(error))
-        raise BadZoo("{name} is not JSON: {why}", name=name, why=why) from error
+        raise BadZoo("{name} is not JSON: {why}", name=plain(name), why=why) from error
     if not isinstance(document, dict) or not {"metadata", "tensors"} <= document.keys():
         raise BadZoo(
             "{name} is JSON and not a model: it has no metadata and tensors",
-            name=name, hint="see tests/zoo/README.md for the format",
+            name=plain(name), hint="see tests/zoo/README.md for the format",
         )  # fmt: skip
     return document
 
