@@ -41,6 +41,8 @@ class ComputeResult:
     basis: Basis
     reason: Phrase
     notes: tuple[Phrase, ...] = ()
+    n_nodes: int = 0  # of the graph, 0 when it is not known
+    n_leafs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ def _result(key: _Key) -> ComputeResult:
         return _estimated(work, str(why))
     nodes = len(graph.nodes)
     reason = phrase("simulated allocation of the {nodes} nodes of llama.cpp's graph", nodes=nodes)
-    return ComputeResult(_by_device(found), "computed", reason)
+    counts = {"n_nodes": nodes, "n_leafs": len(graph.leafs)}
+    return ComputeResult(_by_device(found), "computed", reason, **counts)
 
 
 def _estimated(work: Job, why: str) -> ComputeResult:

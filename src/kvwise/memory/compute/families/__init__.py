@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvwise.memory.compute.builder import Builder
-from kvwise.memory.compute.families import dense, experts, windowed
+from kvwise.memory.compute.families import dense, experts, variants, windowed
 
 Build = Callable[[Builder], None]
 
-BUILDERS: dict[str, Build] = {**dense.ROWS, **windowed.ROWS, **experts.ROWS}
+BUILDERS: dict[str, Build] = {**dense.ROWS, **windowed.ROWS, **experts.ROWS, **variants.ROWS}
 """Architecture -> its graph."""
