@@ -13,11 +13,16 @@ from conftest import ZOO
 from kvwise.arch import describe
 from kvwise.device import Device
 from kvwise.errors import Refused, UsageError
+from kvwise.gguf.header import Header, Tensor
 from kvwise.gguf.model import Model
 from kvwise.gguf.open import open_header
 from kvwise.gguf.shape import header_of_shape
+from kvwise.gguf.types import F16
 from kvwise.launch import Launch
+from kvwise.memory.account import account
 from kvwise.memory.context import CELLS, Context, resolve
+from kvwise.memory.ledger import Ledger
+from kvwise.memory.legality import max_nodes
 from kvwise.memory.placement import place
 from kvwise.memory.zoo_config import read_config
 
@@ -175,3 +180,44 @@ def test_zoo_defaults_are_those_of_the_measurements() -> None:
     zoo_launch = read_config({}).launch
     assert (zoo_launch.n_ctx, zoo_launch.n_gpu_layers, zoo_launch.mmap) == (8192, 999, False)
     assert not zoo_launch.repack
+
+
+class TestGraphLimit:
+    """llama.cpp sizes its tables by the number of weights and stops when a graph is larger."""
+
+    def phi(self, layers: int = 40) -> Model:
+        """A phi-4: few, fused weights for its many layers."""
+        metadata = {
+            key.replace("llama.", "phi3."): value
+            for key, value in header_of_shape(f"{layers}x40x128,kv=10,embd=5120").metadata.items()
+        } | {"general.architecture": "phi3"}
+        kinds = {
+            "attn_norm": (5120,), "attn_qkv": (5120, 7680), "attn_output": (5120, 5120),
+            "ffn_norm": (5120,), "ffn_up": (5120, 35840), "ffn_down": (17920, 5120),
+        }  # fmt: skip
+        rows = [
+            ("token_embd", (5120, 32000)),
+            ("output_norm", (5120,)),
+            ("output", (5120, 32000)),
+            *((f"blk.{il}.{name}", shape) for il in range(layers) for name, shape in kinds.items()),
+        ]
+        tensors = tuple(Tensor(f"{name}.weight", shape, F16) for name, shape in rows)
+        return describe(Header(3, metadata, tensors))
+
+    def ledger(self, **settings: Any) -> Ledger:
+        quantized = {"type_k": "q8_0", "type_v": "q8_0"}
+        return account(self.phi(), Launch(n_ctx=8192, **quantized, **settings), CUDA)
+
+    def test_two_quantized_streams_are_too_many_nodes(self) -> None:
+        with pytest.raises(Refused) as refused:
+            self.ledger(n_seq_max=2)
+        assert refused.value.code == "graph_too_large"
+
+    def test_one_stream_is_not(self) -> None:
+        assert self.ledger().lines[0].compute_bytes
+        assert self.ledger(n_seq_max=2, kv_unified=True).lines[0].compute_bytes
+
+    def test_the_limit(self) -> None:
+        assert max_nodes(PLAIN, 512, 39) == 1024
+        assert max_nodes(PLAIN, 512, 243) == 1944
+        assert max_nodes(zoo("qwen3.5-9b"), 512, 400) == 20480

@@ -14,7 +14,7 @@ from typing import Literal
 from kvwise.device import Device, Host
 from kvwise.gguf.model import Model
 from kvwise.launch import NEWEST_BUILD, Launch
-from kvwise.memory import reasons
+from kvwise.memory import legality, reasons
 from kvwise.memory.backends import kind_of
 from kvwise.memory.cache import caches
 from kvwise.memory.compute import ComputeResult, compute
@@ -97,6 +97,9 @@ def _make(
     work = _LEFT_OUT
     if compute_mode != "none":
         work = compute(model, context, placement, kept, launch, chosen, mode=compute_mode)
+        if work.n_nodes:
+            n_tensors = sum(weights.counts.values())
+            legality.check_graph(model, context, n_tensors, work.n_nodes, work.n_leafs)
     return _Made(model, launch, context, placement, chosen, weights, kept, work)
 
 

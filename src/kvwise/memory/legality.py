@@ -6,6 +6,7 @@ those of zoo/README.md.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kvwise.errors import Refused, UsageError
@@ -21,6 +22,15 @@ MAX_SEQUENCES = 256
 
 NEEDS_TARGET = frozenset({"eagle3", "dflash"})
 """Draft heads that borrow embeddings or the output matrix when the file has none."""
+
+
+MANY_NODES = frozenset(
+    {
+        "qwen3next", "kimi-linear", "bailingmoe3", "qwen35", "qwen35moe", "deepseek4", "nanbeige",
+        "minimax-01", "minimax-m3",
+    }
+)  # fmt: skip
+"""Architectures whose graphs grow with the batch."""
 
 
 def cache_type(name: str) -> GGMLType:
@@ -159,6 +169,38 @@ def _k_row_is_ragged(model: Model, k: GGMLType) -> bool:
     if model.is_mla or model.is_recurrent:
         return False
     return any(model.n_embd_k_gqa(layer) % k.block for layer in range(model.n_layer))
+
+
+def check_graph(model: Model, context: Context, n_tensors: int, n_nodes: int, n_leafs: int) -> None:
+    """The worst-case graph must fit the tables the engine sized for it. Raises Refused.
+
+    Source: src/llama-context.cpp graph_max_nodes, ggml/src/ggml-backend.cpp sched_reserve.
+    """
+    limit = max_nodes(model, min(context.n_ctx, context.n_ubatch), n_tensors)
+    table = next((size for size in _hash_sizes() if size >= limit), limit | 1)
+    if n_nodes > limit or n_nodes + n_leafs > table:
+        raise Refused(
+            "graph_too_large",
+            "llama.cpp allows this model a graph of {table} tensors, this setting needs {count}",
+            hint="use an unquantized cache, a unified one (-kvu), or fewer slots (-np)",
+            table=table,
+            count=n_nodes + n_leafs,
+        )
+
+
+def max_nodes(model: Model, n_tokens: int, n_tensors: int) -> int:
+    """Nodes that the engine provides for (llama_context::graph_max_nodes, b10605)."""
+    if model.architecture == "kimi-k3":
+        return max(n_tokens * 160, 64 * n_tensors)
+    draft = model.architecture == "dflash" and model.dsv4_hc_mult > 0
+    if model.architecture in MANY_NODES or draft:
+        return max(n_tokens * 40, 32 * n_tensors)
+    return max(1024, 8 * n_tensors)
+
+
+def _hash_sizes() -> Iterator[int]:
+    """Sizes of ggml's hash sets: the first prime above each power of two (ggml_hash_size)."""
+    yield from (1031, 2053, 4099, 8209, 16411, 32771, 65537, 131101, 262147, 524309, 1048583)
 
 
 def check_flash(context: Context) -> None:

@@ -101,8 +101,9 @@ def _result(key: _Key) -> ComputeResult:
         return _estimated(work, str(why))
     nodes = len(graph.nodes)
     reason = phrase("simulated allocation of the {nodes} nodes of llama.cpp's graph", nodes=nodes)
-    counts = {"n_nodes": nodes, "n_leafs": len(graph.leafs)}
-    return ComputeResult(_by_device(found), "computed", reason, **counts)
+    return ComputeResult(
+        _by_device(found), "computed", reason, n_nodes=nodes, n_leafs=len(graph.leafs)
+    )
 
 
 def _estimated(work: Job, why: str) -> ComputeResult:
