@@ -10,7 +10,7 @@ import pytest
 
 from gguf_server import Handler, Site, serving
 from kvwise.errors import KvwiseError, SourceError
-from kvwise.gguf import header_cache, lies, remote
+from kvwise.gguf import fetch, header_cache, lies, remote
 from kvwise.gguf.header import Header
 from kvwise.gguf.open import open_header
 from kvwise.gguf.source import SourceChanged, SourceMissing
@@ -39,7 +39,7 @@ MODEL = model()
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(remote.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(fetch.time, "sleep", lambda seconds: None)
     with serving(Site({"/m.gguf": MODEL})) as running:
         yield running
 
@@ -89,6 +89,19 @@ def test_the_second_time_nothing_is_fetched(site: Site, tmp_path: Path) -> None:
     asked, sent = len(site.asked), site.sent
     assert same(opened(site), first)
     assert (len(site.asked), site.sent) == (asked + 1, sent)
+
+
+def test_a_server_that_ignores_if_none_match_is_not_read_twice(site: Site) -> None:
+    opened(site)
+    sent = site.sent
+
+    def behave(handler: Handler) -> bool:
+        handler.record.headers.pop("if-none-match", None)
+        return False
+
+    site.behave = behave
+    opened(site)
+    assert site.sent <= sent + remote.FIRST_WINDOW
 
 
 def test_another_etag_is_fetched_again(site: Site) -> None:
@@ -170,7 +183,7 @@ def test_a_connection_that_always_breaks_at_once(site: Site) -> None:
 
     site.behave = behave
     assert "cannot reach" in str(failing(site, SourceError))
-    assert len(site.asked) == remote.ATTEMPTS
+    assert len(site.asked) == fetch.ATTEMPTS
 
 
 def test_bodies_that_never_come(site: Site) -> None:
@@ -296,7 +309,7 @@ def test_refusals(status: int, kind: type[KvwiseError], site: Site) -> None:
 
 def test_a_busy_server_is_asked_again(site: Site, tmp_path: Path) -> None:
     def behave(handler: Handler) -> bool:
-        if len(site.asked) < remote.ATTEMPTS:
+        if len(site.asked) < fetch.ATTEMPTS:
             handler.answer(503, b"busy")
             return True
         return False
@@ -363,7 +376,7 @@ def test_what_is_no_address(url: str) -> None:
 )
 def test_proxy_settings_that_cannot_work(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", proxy)
-    monkeypatch.setattr(remote.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(fetch.time, "sleep", lambda seconds: None)
     with pytest.raises(SourceError) as caught:
         open_header("http://model.invalid/m.gguf")
     assert "\n" not in str(caught.value)
