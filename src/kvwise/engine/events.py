@@ -55,6 +55,13 @@ class DeviceListed:
 
 
 @dataclass(frozen=True, slots=True)
+class SystemInfo:
+    """What the engine was compiled to use: `AVX2`, `AVX512`, `REPACK`..."""
+
+    features: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Offloaded:
     """`offloaded 31/31 layers to GPU`. Printed even when no GPU is there: never proof."""
 
@@ -321,6 +328,7 @@ Event: TypeAlias = (
     | ModelFact
     | DeviceUsed
     | DeviceListed
+    | SystemInfo
     | Offloaded
     | Buffer
     | BufferAtExit

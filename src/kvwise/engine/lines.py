@@ -138,6 +138,9 @@ def _state(m: Match[str]) -> ev.Event:
     )
 
 
+_FEATURE = re.compile(r"([A-Z][A-Z0-9_]*) = [1-9]")
+
+
 def _splits(m: Match[str]) -> ev.Event:
     return ev.Splits(int(m[1]), _int(m[3]), _int(m[2]))
 
@@ -179,6 +182,8 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
      lambda m: ev.DeviceUsed(m[1], m[2], _whole(m[3]))),
     (" MiB free)", rf"(?:- |^\s+)(\S+)\s*: (.*) \({_INT} MiB, {_INT} MiB free\)",
      lambda m: ev.DeviceListed(m[1], m[2], _whole(m[3]), _whole(m[4]))),
+    ("system_info:", r"system_info: .*? \| (.*)$",
+     lambda m: ev.SystemInfo(frozenset(_FEATURE.findall(m[1])))),
     ("layers to GPU", rf"offloaded {_INT}/{_INT} layers to GPU",
      lambda m: ev.Offloaded(int(m[1]), int(m[2]))),
     ("build", r"build(?:_info)?: (?:b|build )?(-?\d{1,9})(?:-| \()([0-9a-z]+)\)?",

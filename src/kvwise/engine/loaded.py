@@ -65,6 +65,7 @@ class Loaded:
     build: ev.Build | None = None
     devices: list[ev.DeviceUsed] = field(default_factory=list)
     device_list: list[ev.DeviceListed] = field(default_factory=list)
+    features: frozenset[str] = frozenset()  # of the processor, as the engine was compiled
     slots: ev.Slots | None = None
     slot_capped: ev.SlotCapped | None = None
     speculation: str | None = None
@@ -222,6 +223,8 @@ class Collector:
                 into.devices.append(event)
             case ev.DeviceListed():
                 into.device_list.append(event)
+            case ev.SystemInfo():
+                into.features = event.features
             case ev.Slots():
                 into.slots = event
             case ev.SlotCapped():

@@ -1,0 +1,222 @@
+"""A ledger beside what an engine said: one row per buffer and per side of a cache.
+
+Weights, caches and the output buffer decide; compute buffers are shown. Nothing is matched by
+model: caches are met in the order in which the engine creates them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from kvwise.device import Device
+from kvwise.engine import events as ev
+from kvwise.engine.loaded import Amounts, CacheLoad, ContextLoad, Loaded
+from kvwise.engine.printed import Printed, Total
+from kvwise.memory.ledger import Cache, Ledger, Line, Part
+from kvwise.units import MIB
+
+Kind = Literal["weights", "cache", "context", "output", "compute"]
+DECISIVE: frozenset[str] = frozenset({"weights", "cache", "context", "output"})
+
+_KINDS = {"CUDA": "cuda", "ROCm": "hip", "Vulkan": "vulkan", "MTL": "metal", "Metal": "metal",
+          "RPC": "rpc"}  # fmt: skip
+_FEATURES = {"AVX2": "avx2", "AVX512": "avx512f", "DOTPROD": "asimddp"}
+_DEVICE = re.compile(r"([A-Za-z]+?)(\d+)\Z")
+_REMOTE = re.compile(r"RPC\d*\[(.+)\]\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the comparison, in bytes. None = that side does not have it.
+
+    `name` is the buffer (`CPU_Mapped`, `CUDA0`), or for a cache its role and side (`main K`).
+    """
+
+    kind: Kind
+    name: str
+    computed: int | None
+    measured: Total | None
+
+    @property
+    def agrees(self) -> bool:
+        """Would the computed figure print as the engine's did?"""
+        if self.measured is None:
+            return not self.computed
+        return self.measured.agrees(self.computed or 0)
+
+    @property
+    def difference(self) -> int:
+        """Computed minus measured; 0 when they agree."""
+        if self.agrees:
+            return 0
+        return (self.computed or 0) - (self.measured.bytes if self.measured else 0)
+
+    @property
+    def decisive(self) -> bool:
+        return self.kind in DECISIVE
+
+    @property
+    def measured_bytes(self) -> int:
+        """The computed bytes where they agree (the print is coarser), else what was printed."""
+        if self.agrees:
+            return self.computed or 0
+        return self.measured.bytes if self.measured else 0
+
+
+def engine_devices(loaded: Loaded) -> tuple[Device, ...]:
+    """The GPUs that the engine says it uses, as devices whose rules we know."""
+    totals = {row.name: row.total for row in loaded.device_list}
+    devices = []
+    for used in loaded.devices:
+        match = _DEVICE.match(used.name)
+        prefix, index = (match[1], int(match[2])) if match else (used.name, 0)
+        total = totals.get(used.name)
+        devices.append(
+            Device(
+                name=used.description.split(") (")[0] or used.name,
+                kind=_KINDS.get(prefix, "generic"),
+                total_bytes=total.units * MIB if total else used.free.units * MIB,
+                free_bytes=used.free.units * MIB,
+                index=index,
+                source="engine",
+            )
+        )
+    return tuple(devices)
+
+
+def engine_features(loaded: Loaded) -> tuple[str, ...] | None:
+    """Processor features that decide which weights the engine repacks; None = it did not say."""
+    if not loaded.features:
+        return None
+    if not loaded.features & {"REPACK", "AARCH64_REPACK"}:
+        return ()
+    return tuple(ours for theirs, ours in _FEATURES.items() if theirs in loaded.features)
+
+
+def compare(ledger: Ledger, loaded: Loaded) -> tuple[Row, ...]:
+    """All rows, in the order weights, caches, context buffers, output, compute."""
+    context = loaded.main or ContextLoad()
+    weights = dict(loaded.model.weights) if loaded.model else {}
+    kept: Amounts = {}
+    for cache in context.caches:
+        for name, total in cache.by_buffer.items():
+            kept[name] = Total((*kept.get(name, Total()).parts, *total.parts))
+    remote = _remote_names(loaded)
+    sides = (
+        ("weights", "weights_bytes", weights),
+        ("context", "context_bytes", kept),
+        ("output", "output_bytes", context.output),
+        ("compute", "compute_bytes", context.compute),
+    )
+    rows: dict[str, list[Row]] = {}
+    for kind, field, amounts in sides:
+        named = {_plain(name, remote): total for name, total in amounts.items()}
+        rows[kind] = list(_buffers(ledger, kind, field, named))  # type: ignore[arg-type]
+    caches = list(_caches(ledger.caches, context.caches))
+    return (*rows["weights"], *caches, *rows["context"], *rows["output"], *rows["compute"])
+
+
+def _remote_names(loaded: Loaded) -> dict[str, str]:
+    """RPC endpoint -> device name: buffer lines say RPC0[endpoint] for every one of them."""
+    return {
+        device.description.split(") (")[0]: device.name
+        for device in loaded.devices
+        if device.name.startswith("RPC")
+    }
+
+
+def _plain(name: str, remote: dict[str, str]) -> str:
+    match = _REMOTE.match(name)
+    return remote.get(match[1], name) if match else name
+
+
+def _buffers(ledger: Ledger, kind: Kind, field: str, measured: Amounts) -> Iterator[Row]:
+    computed: dict[str, int] = {}
+    for line in ledger.lines:
+        for part in line.parts:
+            size = getattr(part, field)
+            if size:
+                computed[part.buffer] = computed.get(part.buffer, 0) + size
+    for name in dict.fromkeys((*computed, *measured)):
+        yield Row(kind, name, computed.get(name), measured.get(name))
+
+
+def _caches(computed: tuple[Cache, ...], measured: list[CacheLoad]) -> Iterator[Row]:
+    kinds = (
+        ("kv", ev.KVCache),
+        ("recurrent", ev.RecurrentState),
+        ("dsv4_state", ev.CompressorState),
+    )
+    for kind, said in kinds:
+        ours = [cache for cache in computed if cache.kind == kind and cache.nbytes]
+        theirs = [load.total for load in measured if isinstance(load.total, said)]
+        for number in range(max(len(ours), len(theirs))):
+            cache = ours[number] if number < len(ours) else None
+            total = theirs[number] if number < len(theirs) else None
+            yield from _sides(cache, total)
+
+
+def _sides(
+    cache: Cache | None, total: ev.KVCache | ev.RecurrentState | ev.CompressorState | None
+) -> Iterator[Row]:
+    role = cache.role if cache else "?"
+    pairs: list[tuple[str, int | None, Printed | None]]
+    match total:
+        case ev.RecurrentState(r=Printed() as r, s=Printed() as s):
+            pairs = [("R", cache.r_bytes if cache else None, r),
+                     ("S", cache.s_bytes if cache else None, s)]  # fmt: skip
+        case ev.KVCache(k=Printed() as k, v=Printed() as v):
+            pairs = [("K", cache.k_bytes if cache else None, k),
+                     ("V", cache.v_bytes if cache else None, v)]  # fmt: skip
+        case None:
+            pairs = [("", cache.nbytes if cache else None, None)]
+        case _:  # builds that print only the total
+            pairs = [("", cache.nbytes if cache else None, total.size)]
+    for side, ours, theirs in pairs:
+        measured = None if theirs is None else Total((theirs,))
+        yield Row("cache", f"{role} {side}".strip(), ours, measured)
+
+
+def measured_ledger(ledger: Ledger, rows: tuple[Row, ...]) -> Ledger:
+    """The ledger with the engine's figures in place of ours, basis `measured`."""
+    found = {(row.kind, row.name): row for row in rows}
+    known = {part.buffer for line in ledger.lines for part in line.parts}
+    strange = dict.fromkeys(
+        row.name for row in rows if row.kind != "cache" and row.name not in known
+    )
+    lines = []
+    for line in ledger.lines:
+        parts = [part.buffer for part in line.parts] + (list(strange) if line.host else [])
+        lines.append(_measured_line(line, tuple(_part(name, found) for name in parts)))
+    return replace(
+        ledger, lines=tuple(lines), caches=tuple(_cache(each, found) for each in ledger.caches)
+    )
+
+
+def _part(name: str, found: dict[tuple[Kind, str], Row]) -> Part:
+    def size(kind: Kind) -> int:
+        row = found.get((kind, name))
+        return row.measured_bytes if row else 0
+
+    return Part(name, size("weights"), size("context"), size("compute"), size("output"))
+
+
+def _measured_line(line: Line, parts: tuple[Part, ...]) -> Line:
+    return replace(line, parts=parts, basis=dict.fromkeys(line.basis, "measured"), reasons={})
+
+
+def _cache(cache: Cache, found: dict[tuple[Kind, str], Row]) -> Cache:
+    def size(side: str, ours: int) -> int:
+        row = found.get(("cache", f"{cache.role} {side}"))
+        return row.measured_bytes if row else ours
+
+    return replace(
+        cache,
+        k_bytes=size("K", cache.k_bytes),
+        v_bytes=size("V", cache.v_bytes),
+        r_bytes=size("R", cache.r_bytes),
+        s_bytes=size("S", cache.s_bytes),
+    )
