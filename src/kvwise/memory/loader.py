@@ -50,6 +50,13 @@ OUTPUT_NEEDED = frozenset(
 )  # fmt: skip
 """Architectures whose loader insists on `output.weight`."""
 
+EXPERTS = frozenset(
+    f"ffn_{part}_{kind}"
+    for part in ("up", "down", "gate", "gate_up")
+    for kind in ("exps", "chexps")
+)
+"""What `-cmoe` and `-ncmoe` keep on the host (common/common.h LLM_FFN_EXPS_REGEX)."""
+
 OUTPUT = "output.weight"
 EMBEDDINGS = "token_embd.weight"
 
@@ -90,7 +97,8 @@ class Rules:
     """What decides besides the tensor: kinds of the devices, pinned memory, overrides.
 
     `pinned` is the device whose pinned host memory is used, or HOST; `features` those of the
-    processor, empty = no repacking; an override to None is to the host's own list.
+    processor, empty = no repacking; an override to None is to the host's own list; experts of the
+    first `n_cpu_moe` layers stay on the host.
     """
 
     kinds: tuple[BackendKind, ...] = ()
@@ -99,6 +107,7 @@ class Rules:
     features: tuple[str, ...] = ()
     mmap: bool = False
     load_mtp: bool = False
+    n_cpu_moe: int = 0
     overrides: tuple[tuple[re.Pattern[str], Spot | None], ...] = ()
 
 
@@ -202,6 +211,8 @@ def _spot(model: Model, piece: Piece, home: int, rules: Rules) -> Spot:
     for pattern, target in rules.overrides:
         if pattern.search(piece.tensor.name):
             return _host_spot(model, piece, rules) if target is None else target
+    if 0 <= piece.role.layer < rules.n_cpu_moe and piece.role.base in EXPERTS:
+        return _host_spot(model, piece, rules)
     if home != HOST and support.runs(model, rules.kinds[home], piece.role.op, piece.tensor):
         return Spot(home, rules.names[home])
     return _host_spot(model, piece, rules)

@@ -23,9 +23,6 @@ from kvwise.memory.backends import kind_of
 from kvwise.memory.loader import CPU, Load, Rules, Shelf, Spot, rope_layers, shelf
 from kvwise.memory.placement import HOST, Placement, buffer_name
 
-EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
-"""What `-cmoe` and `-ncmoe` keep on the host (common/common.h LLM_FFN_EXPS_REGEX)."""
-
 
 @dataclass(frozen=True)
 class Weights:
@@ -82,7 +79,7 @@ def weigh(
     features = tuple(host.cpu_features) if host and host.cpu_features else repack.ASSUMED
     rules = _rules(
         tuple(devices),
-        (launch.override_tensor, min(launch.n_cpu_moe, model.n_layer_all)),
+        (launch.override_tensor, max(0, min(launch.n_cpu_moe, model.n_layer_all))),
         features if launch.repack else (),
         (launch.mmap, launch.load_mtp),
     )
@@ -100,7 +97,6 @@ def _rules(
     names = tuple(buffer_name(device) for device in devices)
     asked, n_cpu_moe = overrides
     rows = [(_pattern(text), _target(target, names)) for text, target in asked]
-    rows += [(re.compile(rf"blk\.{layer}{EXPERTS}"), None) for layer in range(n_cpu_moe)]
     return Rules(
         kinds=kinds,
         names=names,
@@ -108,6 +104,7 @@ def _rules(
         features=features,
         mmap=load[0],
         load_mtp=load[1],
+        n_cpu_moe=n_cpu_moe,
         overrides=tuple(rows),
     )
 
