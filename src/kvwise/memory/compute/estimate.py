@@ -121,7 +121,8 @@ def _scores(job: Job, batch: Batch, layer: int) -> int:
         copies = 0 if context.type_k == "f16" else 2 * most * 2 * model.n_embd_k_gqa(layer)
         return copies + heads * model.n_embd_head_v(layer) * batch.n_tokens * F32_SIZE
     values = most * model.n_embd_v_gqa(layer) * F32_SIZE
-    return 2 * most * batch.n_tokens * heads * F32_SIZE // max(batch.n_seqs, 1) + values
+    streams = 1 if context.kv_unified else batch.n_seqs
+    return most * (batch.n_tokens // streams) * heads * F32_SIZE + values
 
 
 def _n_vocab(model: Model) -> int:
