@@ -123,7 +123,7 @@ def _notes(
     found = []
     if flash.delta_net_unavailable(model, context, placement, devices):
         found.append("fused_op_unavailable")
-    if context.swa_full and model.swa_type != "none":
+    if context.swa_full and model.swa_type != "none" and flash.has_cache(model):
         found.append("swa_full")
     cached = flash.has_cache(model) and not model.is_recurrent
     if cached and context.v_trans and model.is_n_embd_v_gqa_variable:
