@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvwise.engine.noalloc import Pass, Row, negotiated, on_virtual, run, whole, why
+from kvwise.engine.noalloc import HOST, Pass, Row, negotiated, on_virtual, run, table, whole, why
 from kvwise.engine.virtual import VirtualDevices
 from kvwise.errors import EngineError
 from kvwise.launch import Launch
@@ -47,6 +47,8 @@ def settings(launch: Launch, gpus: VirtualDevices | None = None) -> list[str]:
     argv += ["-np", str(launch.n_seq_max), "-fa", launch.flash_attn]
     argv += ["-ctk", launch.type_k, "-ctv", launch.type_v, "-sm", launch.split_mode]
     argv += ["-ngl", _ALL_LAYERS if layers < 0 else str(layers), "-mg", str(launch.main_gpu)]
+    if gpus is None and launch.devices:
+        argv += ["-dev", ",".join(launch.devices)]
     if launch.tensor_split:
         argv += ["-ts", ",".join(f"{share:.9g}" for share in launch.tensor_split)]
     if launch.n_cpu_moe:
@@ -101,14 +103,23 @@ def measure(
     """
     argv = [str(tool), "-m", str(model), *on_virtual(gpus), *settings(launch, gpus)]
     argv += ["--fit-print", "on", *EVERYTHING]
+    found: Pass | None = None
     for _ in range(_TRIES):
         got = negotiated(gpus, lambda: run(argv, limit_s=limit_s))
         rows = _rows(got.stdout)
+        # The log is written by a thread of its own: now and then the tool ends before its last
+        # lines are out, which are the table again, or the reason of a refusal.
+        logged = table(got.loaded)
         if got.outcome.code == 0 and rows:
-            return Pass(rows, got.loaded, tuple(argv))
-        # Now and then the tool dies before its log's own thread has written the reason.
-        if got.loaded.failures:
+            names = {row.device for row in rows}
+            more = tuple(row for row in logged if row.device not in names)  # repacked weights
+            found = Pass(rows + more, got.loaded, tuple(argv))
+            if any(row.device == HOST for row in logged):
+                return found
+        elif got.loaded.failures:
             break
+    if found is not None:
+        return found
     raise why(got, tool.name)
 
 

@@ -1,0 +1,212 @@
+"""What a no-alloc pass said -> Ledger (basis `simulated`); starts nothing.
+
+The engine's table has whole MiB, cut off. Where its log says the same in 0.01 MiB, the log counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from kvwise.device import Device, Host
+from kvwise.engine import events as ev
+from kvwise.engine.loaded import CacheLoad
+from kvwise.engine.noalloc import HOST, Pass, Row
+from kvwise.engine.printed import Printed, Total
+from kvwise.errors import Refused
+from kvwise.gguf.model import Model
+from kvwise.launch import Launch
+from kvwise.memory.account import account
+from kvwise.memory.context import Context
+from kvwise.memory.ledger import Basis, Cache, Ledger, Line, Note, Part
+from kvwise.memory.loader import CPU
+from kvwise.memory.placement import buffer_name, place
+from kvwise.text import Phrase, phrase
+
+_UNSEEN: dict[str, str] = {
+    "cuda": "an RPC device stands in for CUDA: it takes every operation, lends no pinned memory, "
+    "borrows no host weights and copies synchronously, so compute is exact only when everything "
+    "is on one GPU",
+}
+_BASIS: dict[str, Basis] = {
+    "weights": "simulated",
+    "context": "simulated",
+    "compute": "simulated",
+}
+_STAND_IN = "an RPC device stands in for {kind}; only its alignment and sizes are imitated"
+
+
+def ledger_of(
+    said: Pass,
+    model: Model,
+    launch: Launch,
+    devices: tuple[Device, ...],
+    host: Host | None = None,
+) -> Ledger:
+    """The ledger of a pass that was run on virtual stand-ins of `devices`, in this order."""
+    lines = [_gpu_line(said, number, device) for number, device in enumerate(devices)]
+    lines.append(_host_line(said, len(devices), host))
+    return Ledger(
+        model=model,
+        launch=launch,
+        context=_context(said, model, launch),
+        placement=place(model, launch, devices, host),
+        devices=devices,
+        lines=tuple(lines),
+        caches=_caches(said, model, launch, devices, host),
+        notes=(
+            Note(
+                "simulated_rounding",
+                phrase("the engine prints weights and caches in whole MiB, cut off"),
+            ),
+        ),
+        doubts=tuple(_doubts(devices)),
+        compute_mode="no-alloc",
+    )
+
+
+def _doubts(devices: Sequence[Device]) -> Iterator[Phrase]:
+    for kind in dict.fromkeys(device.kind for device in devices):
+        if kind not in ("generic", "rpc"):
+            yield phrase(_UNSEEN.get(kind, _STAND_IN), kind=kind)
+
+
+def _gpu_line(said: Pass, number: int, device: Device) -> Line:
+    name = buffer_name(device)
+    row = next((row for row in said.rows if row.device == f"RPC{number}"), None)
+    part = Part(name) if row is None else _part(name, row, said)
+    return Line(
+        buffer=name,
+        device=device.name,
+        host=False,
+        parts=(part,),
+        free_bytes=device.free_bytes or None,
+        basis=_BASIS,
+    )
+
+
+def _host_line(said: Pass, n_gpu: int, host: Host | None) -> Line:
+    gpus = {f"RPC{number}" for number in range(n_gpu)}
+    rows = [row for row in said.rows if row.device not in gpus]
+    parts = [_part(CPU if row.device == HOST else row.device, row, said) for row in rows]
+    output = 0
+    if said.context is not None:
+        output = sum(total.bytes for total in said.context.output.values())
+    first, *rest = parts or [Part(CPU)]
+    return Line(
+        buffer=CPU,
+        device=None,
+        host=True,
+        parts=(replace(first, output_bytes=output), *rest),
+        free_bytes=(host.usable_bytes or None) if host else None,
+        basis=_BASIS | {"output": "simulated"},
+    )
+
+
+def _part(buffer: str, row: Row, said: Pass) -> Part:
+    return Part(
+        buffer,
+        weights_bytes=row.model.bytes,
+        context_bytes=_finer(row.context, _cached(row, said)),
+        compute_bytes=_finer(row.compute, _compute(row, said)),
+    )
+
+
+def _finer(coarse: Printed, fine: Total | None) -> int:
+    """The figure of the log where it can be the same amount as that of the table."""
+    if fine is None or not fine.parts or fine.high < coarse.low or fine.low > coarse.high:
+        return coarse.bytes
+    return fine.bytes
+
+
+def _compute(row: Row, said: Pass) -> Total | None:
+    """`RPC0[127.0.0.1:5000] compute buffer size`; the host's are all that are no other row's."""
+    if said.context is None:
+        return None
+    sizes = {name.partition("[")[0]: total for name, total in said.context.compute.items()}
+    if row.device != HOST:
+        return sizes.get(row.device)
+    others = {one.device for one in said.rows if one.device != HOST}
+    return _sum(total for name, total in sizes.items() if name not in others)
+
+
+def _cached(row: Row, said: Pass) -> Total | None:
+    """The caches' own totals, when all of them are on this device."""
+    if said.context is None or any(one.context.units for one in said.rows if one != row):
+        return None
+    caches = (cache.total for cache in said.context.caches)
+    return Total(tuple(total.size for total in caches if total is not None))
+
+
+def _sum(totals: Iterable[Total]) -> Total:
+    return Total(tuple(part for total in totals for part in total.parts))
+
+
+def _context(said: Pass, model: Model, launch: Launch) -> Context:
+    """The context as the engine resolved it, in its own words."""
+    facts = said.context.facts if said.context is not None else {}
+    # Said as a result only where it was `auto` until then, and not forced by a quantized V cache.
+    flash = said.context.flash_attn if said.context is not None else None
+    if flash is None:
+        flash = facts.get("flash_attn", launch.flash_attn) in ("enabled", "on")
+
+    def number(name: str, otherwise: int) -> int:
+        text = facts.get(name, "")
+        return int(text) if text.isdigit() else otherwise
+
+    n_batch = number("n_batch", launch.n_batch)
+    n_ctx = number("n_ctx", launch.n_ctx or model.n_ctx_train)
+    return Context(
+        n_ctx=n_ctx,
+        n_ctx_seq=number("n_ctx_seq", n_ctx),
+        n_batch=n_batch,
+        n_ubatch=number("n_ubatch", launch.n_ubatch),
+        n_seq_max=number("n_seq_max", launch.n_seq_max),
+        kv_unified=facts.get("kv_unified", str(launch.kv_unified).lower()) == "true",
+        flash_attn=flash,
+        type_k=launch.type_k,
+        type_v=launch.type_v,
+        offload_kqv=launch.offload_kqv,
+        op_offload=launch.op_offload,
+        swa_full=launch.swa_full,
+        n_outputs_max=number("n_outputs_max", launch.n_outputs_max or n_batch),
+        n_rs_seq=number("n_rs_seq", launch.n_rs_seq),
+        embeddings=launch.embeddings,
+        pooling=launch.pooling or "none",
+        mtp=launch.mtp,
+    )
+
+
+def _caches(
+    said: Pass, model: Model, launch: Launch, devices: tuple[Device, ...], host: Host | None
+) -> tuple[Cache, ...]:
+    """Our caches with the engine's sizes; none where the two do not see the same caches."""
+    told = said.context.caches if said.context is not None else []
+    try:
+        ours = account(model, launch, devices, host=host, compute_mode="none").caches
+    except Refused:
+        return ()
+    if len(ours) != len(told):
+        return ()
+    return tuple(_measured(cache, log) for cache, log in zip(ours, told, strict=True))
+
+
+def _measured(cache: Cache, log: CacheLoad) -> Cache:
+    total = log.total
+    plain = replace(cache, by_device={}, reason=None)
+    if isinstance(total, ev.KVCache) and cache.kind == "kv":
+        return replace(
+            plain,
+            cells=total.cells or cache.cells,
+            streams=total.streams or cache.streams,
+            k_bytes=total.k.bytes if total.k else 0,
+            v_bytes=total.v.bytes if total.v else 0,
+        )
+    if isinstance(total, ev.RecurrentState) and cache.kind == "recurrent":
+        return replace(
+            plain,
+            cells=total.cells or cache.cells,
+            r_bytes=total.r.bytes if total.r else 0,
+            s_bytes=total.s.bytes if total.s else 0,
+        )
+    return plain
