@@ -37,7 +37,7 @@ PURPOSES: dict[str, Purpose] = {
         512, 1 << 40, "medium", ("context", "fast", "quality", "ubatch", "frugal")
     ),
     "max-speed": Purpose(2048, 4096, "high", ("fast", "plain", "ubatch", "quality", "context")),
-    "min-memory": Purpose(4096, 4096, "medium", ("frugal", "quality"), grow=False),
+    "min-memory": Purpose(4096, 4096, "medium", ("on_gpu", "frugal", "quality"), grow=False),
 }
 
 

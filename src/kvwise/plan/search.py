@@ -20,6 +20,7 @@ from kvwise.memory import flash
 from kvwise.memory.ledger import Ledger
 from kvwise.memory.placement import HOST
 from kvwise.options import change
+from kvwise.plan.edge import edge
 from kvwise.plan.goal import Goal
 from kvwise.plan.offload import Level, is_full, levels
 from kvwise.plan.quality import PAIRS, meets, quality_of
@@ -29,6 +30,7 @@ CELLS = 256  # llama.cpp pads a context to whole blocks of this many cells
 UBATCHES = (512, 256, 128)
 _LARGE_UBATCHES = (2048, 1024)
 _STEPS_BEYOND = 2  # how far to look past the edge for a context that fits after all
+_UNKNOWN = 1 << 62  # nothing is known to be missing
 _LONGEST = 1 << 27  # an engine asked for more dies before it says why (engine-facts.md 0.8)
 
 Account = Callable[[Model, Launch, Sequence[Device], Host | None], Ledger]
@@ -238,42 +240,44 @@ class Search:
         if "n_ctx" in self.fixed:
             return self.fitting(launch, level)
         low, high = -(-least // CELLS), max(-(-least // CELLS), most // CELLS)
-        best = self.at(launch, low * CELLS, level)
-        if best is None or low == high:
-            return best
-        top = self.at(launch, high * CELLS, level)
-        if top is not None:
+        best, top = (self.at(launch, blocks * CELLS, level) for blocks in (low, high))
+        if best is None or top is not None:
             return top
-        while high - low > 1:  # low fits, high does not
-            middle = (low + high) // 2
-            found = self.at(launch, middle * CELLS, level)
-            if found is None:
-                high = middle
-            else:
-                low, best = middle, found
-        for step in range(1, _STEPS_BEYOND + 1):
-            found = self.at(launch, (high + step) * CELLS, level) if high + step < most else None
-            best = found or best
-        return best
+        last = edge(lambda blocks: self._slack(launch, blocks * CELLS), low, high)
+        further = [blocks for blocks in range(last + 2, last + 2 + _STEPS_BEYOND) if blocks < high]
+        found = [self.at(launch, blocks * CELLS, level) for blocks in (last, *further)]
+        return [each for each in found if each][-1]
 
     def first_level(self, launch: Launch, tokens: int) -> tuple[Level, Candidate] | None:
         """The fastest level at which a slot of `tokens` tokens fits."""
-        found: tuple[Level, Candidate] | None = None
         steps = self.levels
-        low, high = 0, len(steps) - 1
-        while low <= high:
-            middle = (low + high) // 2
-            settled = change(launch, **steps[middle])
-            here = (
-                self.fitting(settled, steps[middle])
-                if "n_ctx" in self.fixed
-                else self.at(settled, tokens, steps[middle])
-            )
-            if here is None:
-                low = middle + 1
-            else:
-                found, high = (steps[middle], here), middle - 1
-        return found
+        context = None if "n_ctx" in self.fixed else tokens
+
+        def slack(at: int) -> int | None:
+            return self._slack(change(launch, **steps[at]), context)
+
+        def fits(at: int) -> bool:
+            return (slack(at) or 0) >= 0 and slack(at) is not None
+
+        if not fits(len(steps) - 1):
+            return None
+        first = 0 if fits(0) else edge(slack, len(steps) - 1, 0)
+        settled = change(launch, **steps[first])
+        found = (
+            self.fitting(settled, steps[first])
+            if context is None
+            else self.at(settled, context, steps[first])
+        )
+        return (steps[first], found) if found else None
+
+    def _slack(self, launch: Launch, tokens: int | None) -> int | None:
+        """Bytes left on the tightest device, its reserve set aside; None where it is refused."""
+        if tokens is not None:
+            launch = change(launch, n_ctx=-(-tokens // CELLS) * CELLS * self.slots)
+        ledger = self.ledger(launch)
+        if ledger is None or self._attention_leaves_gpu(ledger):
+            return None
+        return slack_of(ledger)
 
     def candidates(self) -> list[Candidate]:
         """Fitting launches worth comparing; empty if nothing reaches the goal's least context."""
@@ -319,16 +323,18 @@ def _types(ledger: Ledger) -> tuple[str, str]:
     return ledger.context.type_k, ledger.context.type_v
 
 
+def slack_of(ledger: Ledger) -> int:
+    """Bytes left on the tightest device, its reserve set aside; negative = misses by so much."""
+    left: list[int] = []
+    for line in ledger.lines:
+        if line.headroom_bytes is not None:
+            device = None if line.host else ledger.devices[len(left)]
+            left.append(line.headroom_bytes - ((device and device.reserve_bytes) or 0))
+        else:
+            left.append(_UNKNOWN)
+    return min(left)
+
+
 def missing(ledger: Ledger) -> int:
     """Bytes by which the tightest device misses, its reserve included; 0 = it fits."""
-    lines = [line for line in ledger.lines if not line.host]
-    short = [0]
-    for line, device in zip(lines, ledger.devices, strict=True):
-        if line.headroom_bytes is not None:
-            short.append((device.reserve_bytes or 0) - line.headroom_bytes)
-    short += [
-        -line.headroom_bytes
-        for line in ledger.lines
-        if line.host and line.headroom_bytes is not None
-    ]
-    return max(short)
+    return max(0, -slack_of(ledger))
