@@ -43,7 +43,7 @@ def test_bars_keep_to_the_width(terminal: Kvwise, columns: int) -> None:
     plain = re.sub(r"\x1b\[[\d;]*m", "", out)
     bars = [line.rstrip() for line in plain.splitlines() if "██" in line and "MiB" not in line]
     assert bars
-    assert max(map(len, bars)) <= max(columns, 60)
+    assert max(map(len, bars)) <= columns
 
 
 def test_json_on_a_terminal_is_indented_and_plain(kvwise: Kvwise, terminal: Kvwise) -> None:

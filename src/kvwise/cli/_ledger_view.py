@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvwise.cli._request import called
-from kvwise.cli.output import Bar, Cell, Column, Printer, Table, Words, width_of
+from kvwise.cli.output import Bar, Cell, Column, Printer, Table, Words
 from kvwise.device import Device
 from kvwise.memory.ledger import Cache, Ledger, Line
 from kvwise.text import phrase
@@ -101,7 +101,6 @@ def lines_table(ledger: Ledger) -> Table:
 def show_bars(printer: Printer, ledger: Ledger) -> None:
     """One stacked bar per device, as long as its memory."""
     devices: list[Device | None] = [*ledger.devices, None]
-    width = max(width_of(printer.say(line_name(line))) for line in ledger.lines)
     for line, device in zip(ledger.lines, devices, strict=True):
         capacity = device.total_bytes if device else (line.free_bytes or 0)
         if not capacity:
@@ -117,7 +116,7 @@ def show_bars(printer: Printer, ledger: Ledger) -> None:
         left = line.headroom_bytes or 0
         if left > 0:
             parts.append(("left", _sized(phrase("left"), left), left))
-        printer.bar(Bar(printer.say(line_name(line)), parts, capacity), width)
+        printer.bar(Bar(line_name(line), parts, capacity))
 
 
 def caches_table(ledger: Ledger) -> Table:

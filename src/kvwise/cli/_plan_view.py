@@ -16,8 +16,7 @@ def show_plan(printer: Printer, plan: Plan) -> None:
     choice = plan.choice
     show_launch(printer, choice.ledger)
     printer.text()
-    for reason in choice.why:
-        printer.text(phrase("  - {reason}", reason=reason))
+    printer.bullets(choice.why)
     printer.text()
     printer.table(lines_table(choice.ledger))
     printer.text()
@@ -28,8 +27,7 @@ def show_plan(printer: Printer, plan: Plan) -> None:
     if plan.ladder:
         printer.text()
         printer.text(phrase("If it fails after all, in this order"), "title")
-        for rung in plan.ladder:
-            printer.text(phrase("  - {change}", change=_brief(rung)), "dim")
+        printer.bullets([_brief(rung) for rung in plan.ladder], "dim")
     printer.text()
     show_notes(printer, choice.ledger)
     show_commands(printer, plan)
@@ -38,8 +36,7 @@ def show_plan(printer: Printer, plan: Plan) -> None:
 def show_nearest(printer: Printer, plan: Plan) -> None:
     """What could be asked instead, with its command."""
     printer.text(phrase("The nearest that can be met:"), "title")
-    for reason in plan.choice.why:
-        printer.text(phrase("  - {reason}", reason=reason))
+    printer.bullets(plan.choice.why)
     show_commands(printer, plan)
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -23,8 +22,10 @@ from kvwise.text import Phrase, say
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 Words = Phrase | str
+Spans = list[tuple[str, str]]  # text and the name of its style
 
 STYLES = {
     "title": "bold",
@@ -46,6 +47,9 @@ GLYPHS = {
     "overhead": ("░", "-"), "left": ("·", "."), "taken": ("╳", "x"),
 }  # fmt: skip
 _SECONDS_BEFORE_A_BAR = 1.0
+_PIPE_COLUMNS = 100
+_WIDEST_BAR = 100
+_FOLDED_COLUMN = 16  # words may be folded to this width, numbers never
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +81,9 @@ class Table:
 class Bar:
     """One stacked bar: `parts` are (style, words, size); `capacity` is the size of the whole."""
 
-    label: str
+    label: Words
     parts: Sequence[tuple[str, Words, int]]
     capacity: int
-    summary: Words = ""
 
 
 class Progress(Protocol):
@@ -174,27 +177,50 @@ class Printer:
             for line in self._plain_table(table):
                 self.out.write(line + "\n")
 
-    def bar(self, bar: Bar, label_width: int = 0) -> None:
-        """A stacked bar and, under it, what its parts are."""
-        label_width = max(label_width, width_of(bar.label))
-        room = max(20, min(self.width, 120) - label_width - 3)
-        indent = " " * (label_width + 2)
+    def bar(self, bar: Bar) -> None:
+        """A name, its stacked bar as wide as the terminal, and under it what the parts are."""
+        room = max(20, min(self.width, _WIDEST_BAR))
         cells = bar_cells([size for _, _, size in bar.parts], bar.capacity, room)
-        row = [(bar.label + " " * (label_width - width_of(bar.label) + 2), "title")]
-        legend: list[tuple[str, str]] = [(indent, "")]
+        row: Spans = []
+        legend: list[Spans] = []
+        used = room
+        self._spans([(self.say(bar.label), "title")])
         for (style, words, _), count in zip(bar.parts, cells, strict=True):
-            glyph = self._glyph(style)
+            glyph, text = self._glyph(style), f" {self.say(words)}   "
             row.append((glyph * count, style))
-            legend += [(glyph, style), (f" {self.say(words)}   ", "")]
-        self._spans(row)
-        self._spans(legend)
-        if bar.summary:
-            self._spans([(indent, ""), (self.say(bar.summary), "")])
+            if used + 1 + width_of(text.rstrip()) > room:
+                legend.append([])
+                used = 0
+            legend[-1] += [(glyph, style), (text, "")]
+            used += 1 + width_of(text)
+        for spans in (row, *legend):
+            self._spans(spans)
+
+    def bullets(self, items: Iterable[Words], style: str = "") -> None:
+        """A list; on a terminal its lines hang behind the dash."""
+        if not self._is_rich(self.out):
+            for item in items:
+                self._write(self.out, f"  - {self.say(item)}", "")
+            return
+        from rich.table import Table as RichTable  # noqa: PLC0415
+
+        grid = RichTable.grid(padding=(0, 1))
+        grid.add_column(width=3, justify="right")
+        grid.add_column(overflow="fold")
+        for item in items:
+            grid.add_row("-", self._rich_text(self.say(item), style))
+        self._console(self.out).print(grid)
 
     @property
     def width(self) -> int:
-        """Columns of the terminal; a pipe has 100."""
-        return shutil.get_terminal_size((100, 24)).columns
+        """Columns of the terminal (COLUMNS wins); a pipe has 100."""
+        columns = os.environ.get("COLUMNS", "")
+        if columns.isdecimal() and int(columns) > 0:
+            return int(columns)
+        try:
+            return os.get_terminal_size(self.out.fileno()).columns or _PIPE_COLUMNS
+        except (OSError, ValueError):  # not a terminal, or no file at all
+            return _PIPE_COLUMNS
 
     # -- progress ------------------------------------------------------------
 
@@ -265,7 +291,7 @@ class Printer:
         else:
             stream.write(text + "\n")
 
-    def _spans(self, spans: Sequence[tuple[str, str]]) -> None:
+    def _spans(self, spans: Spans) -> None:
         if not self._is_rich(self.out):
             self.out.write("".join(text for text, _ in spans).rstrip() + "\n")
             return
@@ -273,6 +299,12 @@ class Printer:
 
         parts = [(text, STYLES.get(style, "")) for text, style in spans]
         self._console(self.out).print(Text.assemble(*parts))
+
+    @staticmethod
+    def _rich_text(text: str, style: str) -> Text:
+        from rich.text import Text  # noqa: PLC0415
+
+        return Text(text, STYLES.get(style, ""))
 
     def _glyph(self, style: str) -> str:
         fancy, plain = GLYPHS[style]
@@ -301,16 +333,38 @@ class Printer:
 
     def _rich_table(self, table: Table) -> None:
         from rich.table import Table as RichTable  # noqa: PLC0415
-        from rich.text import Text  # noqa: PLC0415
 
         grid = RichTable(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-        for column in table.columns:
-            grid.add_column(self.say(column.words), justify="right" if column.right else "left")
-        for row in table.rows:
-            styles = [STYLES.get(cell.style, "") if isinstance(cell, Cell) else "" for cell in row]
-            texts = [self._cell(cell) for cell in row]
-            grid.add_row(*[Text(text, style) for text, style in zip(texts, styles, strict=True)])
+        rows = [[self._cell(cell) for cell in row] for row in table.rows]
+        headings = [self.say(column.words) for column in table.columns]
+        widths = [max(map(width_of, texts)) for texts in zip(headings, *rows, strict=True)]
+        needed = [
+            width if column.right else min(width, _FOLDED_COLUMN)
+            for column, width in zip(table.columns, widths, strict=True)
+        ]
+        if sum(needed) + 2 * len(needed) > self.width:
+            self._stacked(table, headings, rows)
+            return
+        for column, heading, width in zip(table.columns, headings, widths, strict=True):
+            if column.right:  # a number must never be cut
+                grid.add_column(heading, justify="right", no_wrap=True, min_width=width)
+            else:
+                grid.add_column(heading, overflow="fold")
+        for row, texts in zip(table.rows, rows, strict=True):
+            styles = [cell.style if isinstance(cell, Cell) else "" for cell in row]
+            pairs = zip(texts, styles, strict=True)
+            grid.add_row(*[self._rich_text(text, style) for text, style in pairs])
         self._console(self.out).print(grid)
+
+    def _stacked(self, table: Table, headings: list[str], rows: list[list[str]]) -> None:
+        """A table that is wider than the terminal: one line per cell."""
+        indent = max(map(width_of, headings[1:]), default=0)
+        for cells, texts in zip(table.rows, rows, strict=True):
+            self._spans([(texts[0], "title")])
+            for heading, cell, text in zip(headings[1:], cells[1:], texts[1:], strict=True):
+                style = cell.style if isinstance(cell, Cell) else ""
+                gap = " " * (indent - width_of(heading))
+                self._spans([(f"  {heading}{gap}  ", "dim"), (text, style)])
 
 
 def bar_cells(sizes: Sequence[int], capacity: int, room: int) -> list[int]:
