@@ -9,9 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvwise.memory.compute.builder import Builder
-from kvwise.memory.compute.families import dense, experts, variants, windowed
+from kvwise.memory.compute.families import dense, experts, latent, per_layer, variants, windowed
 
 Build = Callable[[Builder], None]
 
-BUILDERS: dict[str, Build] = {**dense.ROWS, **windowed.ROWS, **experts.ROWS, **variants.ROWS}
+BUILDERS: dict[str, Build] = {
+    **dense.ROWS,
+    **windowed.ROWS,
+    **experts.ROWS,
+    **variants.ROWS,
+    **per_layer.ROWS,
+    **latent.ROWS,
+}
 """Architecture -> its graph."""
