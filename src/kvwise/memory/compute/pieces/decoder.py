@@ -18,11 +18,13 @@ from kvwise.memory.compute.pieces import attention, embed, norm, output
 from kvwise.memory.compute.pieces.ffn import Act, ffn
 from kvwise.memory.compute.pieces.linear import linear
 from kvwise.memory.compute.pieces.moe import Moe, moe
-from kvwise.memory.compute.pieces.qkv import Sizes, qkv
+from kvwise.memory.compute.pieces.qkv import Sizes, qkv, two_sized
 from kvwise.memory.compute.pieces.rope import rope
 
 Layerwise = Callable[[Builder, int], bool]
 MoeOf = Callable[[Builder, int], Moe]
+Gate = Callable[[Builder, Tensor, Tensor, int], Tensor]
+"""From the builder, attention's result, the layer's normed input and the layer: the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,13 @@ class Attention:
     `rope`: every layer, or those the function names; `factors`: with frequency factors;
     `qk_norm`: heads normed before or after the rotation, or whole rows before they are split
     into heads (`rows`); `q_scale`: Q is scaled by itself; `cached` False: within the batch.
-    `sub_norm` and `gate`: a norm or a sigmoid gate between attention and its projection.
+    `sub_norm` and `gate`: a norm, or a gate made of the layer's input, between attention and its
+    projection. `two_sizes`: heads of V need not be as large as those of K. `value_scale`: the
+    result is scaled where the model says so.
     """
 
     rope: bool | Layerwise = True
-    factors: bool = False
+    factors: bool | Layerwise = False
     qk_norm: Literal["no", "before", "after", "rows"] = "no"
     qk_kind: norm.Norm = "rms"
     q_scale: bool = False
@@ -45,6 +49,9 @@ class Attention:
     cached: bool = True
     sub_norm: str = ""
     grok_cap: bool = False
+    gate: Gate | None = None
+    two_sizes: bool = False
+    value_scale: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,10 @@ class Decoder:
     `moe`: how the experts work, in layers that have a router (and, if given, `moe_layers` says
     so); `output`: the matrix of the logits, if there are any; `shared`: their second network,
     `gated` by the token itself, `fused` (up holds the gate too), or in `order` before the experts.
-    `parallel`: feed-forward and attention both read the layer's input norm.
+    `parallel`: feed-forward and attention both read the layer's input norm. `rows`: where the rows
+    that are asked for are picked: in the last layer, from the whole `stream` or its final norm
+    (`normed`), both handed out for MTP layers, or nowhere. `pin_post`: the last norm of a layer
+    belongs to the layer. `deepstack`: the first layers add parts of wide input vectors.
     """
 
     norm: norm.Norm = "rms"
@@ -73,8 +83,8 @@ class Decoder:
     residual_scale: bool = False
     parallel: bool = False
     ffn_sub_norm: str = ""
-    final_norm: bool = True
-    last_rows: bool = True
+    pin_post: bool = False
+    rows: Literal["last", "stream", "normed", "all"] = "last"
     moe_layers: Layerwise | None = None
     output: Literal["own", "embeddings", "none"] = "own"
     logit_scale: Literal["no", "always", "given"] = "no"
@@ -109,7 +119,7 @@ def layer(b: Builder, x: Tensor, il: int, how: Decoder) -> Tensor:
     """One layer: what it adds to the stream `x`."""
     normed = norm.layer(b, x, il, how.attn_norm, kind=how.norm) if how.attn_norm else x
     cur = self_attention(b, normed, il, how.attn)
-    if how.last_rows and il == b.n_layer - 1:
+    if how.rows == "last" and il == b.n_layer - 1:
         cur, x = last_rows(b, cur, x)
         if how.parallel:
             normed = ops.get_rows(normed, b.out_rows())
@@ -124,11 +134,15 @@ def layer(b: Builder, x: Tensor, il: int, how: Decoder) -> Tensor:
     cur = norm.layer(b, x, il, how.ffn_norm, kind=how.norm) if how.ffn_norm else x
     cur = feed_forward(b, cur, il, how)
     if how.ffn_post_norm:
-        # llama.cpp gives this norm no layer
-        cur = norm.norm(b, cur, b.w(il, how.ffn_post_norm + ".weight"), kind=how.norm)
+        # most graphs of llama.cpp give this norm no layer
+        weight = norm.weight(b, il, how.ffn_post_norm)
+        cur = norm.norm(b, cur, weight, kind=how.norm, il=il if how.pin_post else -1)
     if how.residual_scale and b.model.f_residual_scale:
         cur = ops.scale(cur)
-    return ops.add(cur, x)
+    x = ops.add(cur, x)
+    if how.deepstack and il < b.model.n_deepstack_layers:
+        x = ops.add(x, embed.beside(b, il + 1))
+    return x
 
 
 def last_rows(b: Builder, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -142,12 +156,15 @@ def self_attention(b: Builder, x: Tensor, il: int, how: Attention) -> Tensor:
     sizes = (model.n_embd_head_k(il), model.n_head[il], model.n_head_kv[il])
     if how.qk_norm == "rows":
         q, k, v = _rows_normed(b, x, il, how, sizes)
+    elif how.two_sizes:
+        q, k, v = two_sized(b, x, il, sizes, model.n_embd_head_v(il))
     else:
         q, k, v = qkv(b, x, il, sizes)
     if how.qk_norm == "before":
         q, k = _heads_normed(b, q, k, il, how)
     if how.rope if isinstance(how.rope, bool) else how.rope(b, il):
-        q, k = (rope(b, t, il, scaled=how.factors) for t in (q, k))
+        factors = how.factors if isinstance(how.factors, bool) else how.factors(b, il)
+        q, k = (rope(b, t, il, scaled=factors) for t in (q, k))
     if how.qk_norm == "after":
         q, k = _heads_normed(b, q, k, il, how)
     if how.q_scale:
@@ -158,10 +175,13 @@ def self_attention(b: Builder, x: Tensor, il: int, how: Attention) -> Tensor:
     sinks = b.w(il, "attn_sinks.weight") if how.sinks else None
     extras = attention.Extras(sinks=sinks, grok_cap=how.grok_cap)
     run = attention.cached if how.cached else attention.uncached
-    if not how.sub_norm:
-        return run(b, q, k, v, il, extras=extras)
     cur = run(b, q, k, v, il, out=None, extras=extras)
-    return linear(b, norm.layer(b, cur, il, how.sub_norm), il, "attn_output")
+    if how.sub_norm:
+        cur = norm.layer(b, cur, il, how.sub_norm)
+    if how.gate is not None:
+        cur = how.gate(b, cur, x, il)
+    cur = linear(b, cur, il, "attn_output")
+    return ops.scale(cur) if how.value_scale and model.f_attn_value_scale else cur
 
 
 def _heads_normed(
@@ -234,7 +254,13 @@ def _sub_normed(b: Builder, x: Tensor, il: int, how: Decoder) -> Tensor:
 
 def finish(b: Builder, x: Tensor, how: Decoder) -> None:
     """Final norm, logits, their scale and soft cap."""
+    if how.rows == "stream":
+        b.outputs.append(x)
+        x = ops.get_rows(x, b.out_rows())
     cur = output.final_norm(b, x, kind=how.norm)
+    if how.rows == "normed":
+        b.outputs.append(cur)
+        cur = b.embd = ops.get_rows(cur, b.out_rows())
     if how.output == "none":
         b.expand(cur)
         return

@@ -40,4 +40,10 @@ def norm(
 
 def layer(b: Builder, x: Tensor, il: int, name: str, *, kind: Norm = "rms") -> Tensor:
     """The norm of a layer by its name (`attn_norm`), with the bias the file has."""
-    return norm(b, x, b.w(il, name + ".weight"), b.w(il, name + ".bias"), kind=kind, il=il)
+    return norm(b, x, weight(b, il, name), b.w(il, name + ".bias"), kind=kind, il=il)
+
+
+def weight(b: Builder, il: int, name: str) -> Tensor | None:
+    """The weight of a norm by its name; some files leave `.weight` away, as llama.cpp does."""
+    found = b.w(il, name + ".weight")
+    return b.w(il, name) if found is None else found
