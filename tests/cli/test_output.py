@@ -7,7 +7,8 @@ import io
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvwise.cli.output import Bar, Column, Printer, Table, bar_cells, width_of
+from kvwise.cli._shapes import Bar, Column, Table, bar_cells, width_of
+from kvwise.cli.output import Printer
 from kvwise.errors import Refused, UsageError
 from kvwise.text import phrase
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kvwise.cli._request import called
-from kvwise.cli.output import Bar, Cell, Column, Printer, Table, Words
+from kvwise.cli._shapes import Bar, Cell, Column, Table, Words
+from kvwise.cli.output import Printer
 from kvwise.device import Device
 from kvwise.memory.ledger import Cache, Ledger, Line
 from kvwise.text import phrase

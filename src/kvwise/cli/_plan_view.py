@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from kvwise.cli._ledger_view import lines_table, show_bars, show_launch, show_notes
-from kvwise.cli.output import Cell, Column, Printer, Table, Words
+from kvwise.cli._shapes import Cell, Column, Table, Words
+from kvwise.cli.output import Printer
 from kvwise.plan.choose import Choice, Plan, shell_commands
 from kvwise.text import phrase
 from kvwise.units import show

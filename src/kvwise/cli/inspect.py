@@ -9,7 +9,8 @@ from typing import Any
 
 from kvwise.cli._commands import command as make_command
 from kvwise.cli._request import MODEL, SHAPE, called, model_of
-from kvwise.cli.output import Cell, Column, Printer, Table
+from kvwise.cli._shapes import Cell, Column, Table
+from kvwise.cli.output import Printer
 from kvwise.gguf.header import Tensor
 from kvwise.gguf.model import Model
 from kvwise.gguf.types import CACHE_TYPES

@@ -10,13 +10,24 @@ from __future__ import annotations
 import json
 import os
 import sys
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
+from kvwise.cli._shapes import (
+    GLYPHS,
+    STYLES,
+    Bar,
+    Cell,
+    Progress,
+    Spans,
+    Table,
+    Words,
+    bar_cells,
+    width_of,
+)
 from kvwise.errors import KvwiseError, Refused
 from kvwise.text import Phrase, say
 
@@ -24,77 +35,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-Words = Phrase | str
-Spans = list[tuple[str, str]]  # text and the name of its style
-
-STYLES = {
-    "title": "bold",
-    "dim": "dim",
-    "good": "bold green",
-    "bad": "bold red",
-    "warn": "yellow",
-    "command": "cyan",
-    "weights": "blue",
-    "kv": "magenta",
-    "compute": "yellow",
-    "output": "cyan",
-    "overhead": "red",
-    "left": "bright_black",
-    "taken": "bright_black",
-}
-GLYPHS = {
-    "weights": ("█", "#"), "kv": ("▓", "="), "compute": ("▒", "+"), "output": ("▞", "o"),
-    "overhead": ("░", "-"), "left": ("·", "."), "taken": ("╳", "x"),
-}  # fmt: skip
 _SECONDS_BEFORE_A_BAR = 1.0
 _PIPE_COLUMNS = 100
 _WIDEST_BAR = 100
 _FOLDED_COLUMN = 16  # words may be folded to this width, numbers never
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """Text of a table with a style name of STYLES."""
-
-    words: Words
-    style: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column's heading; numbers are right-aligned."""
-
-    words: Words
-    right: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows of words under columns."""
-
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell | Words]]
-    title: Words = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One stacked bar: `parts` are (style, words, size); `capacity` is the size of the whole."""
-
-    label: Words
-    parts: Sequence[tuple[str, Words, int]]
-    capacity: int
-
-
-class Progress(Protocol):
-    """Takes how much is done so far."""
-
-    def __call__(self, done: int) -> None: ...
-
-
-def width_of(text: str) -> int:
-    """Terminal cells of a text: Chinese characters take two."""
-    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
 
 
 @dataclass(slots=True)
@@ -360,20 +304,8 @@ class Printer:
         """A table that is wider than the terminal: one line per cell."""
         indent = max(map(width_of, headings[1:]), default=0)
         for cells, texts in zip(table.rows, rows, strict=True):
-            self._spans([(texts[0], "title")])
+            self._spans([(texts[0], "title"), (f"  {headings[0]}", "dim")])
             for heading, cell, text in zip(headings[1:], cells[1:], texts[1:], strict=True):
                 style = cell.style if isinstance(cell, Cell) else ""
                 gap = " " * (indent - width_of(heading))
                 self._spans([(f"  {heading}{gap}  ", "dim"), (text, style)])
-
-
-def bar_cells(sizes: Sequence[int], capacity: int, room: int) -> list[int]:
-    """Whole cells for each part of a bar of `room` cells; a part that is not zero gets one.
-
-    The largest part gives way when rounding would make the bar longer than its room.
-    """
-    whole = max(capacity, sum(sizes), 1)
-    cells = [max(1, round(size * room / whole)) if size > 0 else 0 for size in sizes]
-    while sum(cells) > room and max(cells) > 1:
-        cells[cells.index(max(cells))] -= 1
-    return cells
