@@ -156,12 +156,18 @@ def check_resolved(model: Model, context: Context, flash_off: bool) -> None:
         )
     k = cache_type(context.type_k)
     ragged = flash_off and k.quantized and _k_row_is_ragged(model, k)
-    if model.architecture == "plm" or ragged:
+    if ragged or _values_lose_their_heads(model, context, flash_off=flash_off):
         raise Refused(
             "internal_abort",
             "llama.cpp stops on an internal assertion while it builds the graph",
             hint="use another cache type, or another build",
         )
+
+
+def _values_lose_their_heads(model: Model, context: Context, *, flash_off: bool) -> bool:
+    """PLM flattens V: more than one token of it only goes into a transposed cache."""
+    tokens = max(context.n_seq_max, min(context.n_ctx, context.n_ubatch))
+    return model.architecture == "plm" and not flash_off and tokens > 1
 
 
 def _k_row_is_ragged(model: Model, k: GGMLType) -> bool:

@@ -205,6 +205,13 @@ class Builder:
             raise Unbuildable(f"layer {il} has no cache")
         return cache
 
+    def cache_named(self, role: str) -> Cache:
+        """The cache of a role, where a layer has several (`mla` and `indexer`)."""
+        for cache in self.caches:
+            if cache.role == role:
+                return cache
+        raise Unbuildable(f"there is no {role} cache")
+
     def cache_backend(self, il: int) -> int:
         """Backend whose memory holds the caches of layer `il`."""
         if not self.context.offload_kqv:

@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvwise.memory.compute.builder import Builder
-from kvwise.memory.compute.families import dense, experts, latent, per_layer, variants, windowed
+from kvwise.memory.compute.families import (
+    delta_nets,
+    dense,
+    encoders,
+    experts,
+    latent,
+    per_layer,
+    variants,
+    windowed,
+)
 
 Build = Callable[[Builder], None]
 
@@ -20,5 +29,7 @@ BUILDERS: dict[str, Build] = {
     **variants.ROWS,
     **per_layer.ROWS,
     **latent.ROWS,
+    **delta_nets.ROWS,
+    **encoders.ROWS,
 }
 """Architecture -> its graph."""
