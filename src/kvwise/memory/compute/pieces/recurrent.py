@@ -1,0 +1,102 @@
+"""Recurrent states: reading the rows of this batch, and writing new ones back.
+
+While buffers are reserved every state is in use and the first one counts as fresh.
+Source: src/llama-graph.cpp build_rs, build_rs_inp; src/llama-memory-recurrent.cpp, b10605.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from kvwise.gguf.types import F32, I32
+from kvwise.memory.compute import ops
+from kvwise.memory.compute.builder import Builder, Unbuildable
+from kvwise.memory.compute.graph import Tensor
+from kvwise.memory.ledger import Cache
+
+Side = Literal["r", "s"]
+"""The rolling state (convolution, token shift) and the recurrent one."""
+
+Rows = Callable[[Tensor, Tensor], Tensor]
+"""Makes a result out of all states and the numbers of those that the batch uses."""
+
+
+def state_cache(b: Builder) -> Cache:
+    """The cache of recurrent states."""
+    for cache in b.caches:
+        if cache.kind == "recurrent":
+            return cache
+    raise Unbuildable("there is no recurrent state")
+
+
+def sequence_tokens(b: Builder) -> int:
+    """Tokens of each sequence of the batch."""
+    return b.n_tokens // b.n_seqs
+
+
+def storage(b: Builder, side: Side, il: int) -> Tensor:
+    """One side of a layer's states: a row per sequence and snapshot."""
+    cache = state_cache(b)
+    if il not in cache.layers:
+        raise Unbuildable(f"layer {il} has no recurrent state")
+    rows = cache.cells * (1 + cache.n_rs_seq)
+    row = cache.r_row if side == "r" else cache.s_row
+    return b.cache_tensor(side, il, F32, (row, rows, 1, 1))
+
+
+def _numbers(b: Builder) -> tuple[Tensor, Tensor]:
+    """Numbers of the states that the batch uses, and of all others."""
+    cells, used = state_cache(b).cells, b.n_seqs
+    whole = b.input("state_rows", I32, cells)
+    return (
+        b.once("state_rows_used", lambda: ops.view_1d(whole, used)),
+        b.once("state_rows_rest", lambda: ops.view_1d(whole, cells - used, used * 4)),
+    )
+
+
+def read(b: Builder, side: Side, il: int, rows: Rows = ops.get_rows) -> Tensor:
+    """States of this batch's sequences: [row, sequences] (or what `rows` makes of them)."""
+    store = storage(b, side, il)
+    width, count, _, _ = store.ne
+    used, rest = _numbers(b)
+    states = ops.reshape(store, width, count)
+    b.expand(ops.scale_inplace(ops.view_1d(states, width)))
+    made = rows(states, used)
+    b.expand(made)
+    unused = state_cache(b).cells - b.n_seqs
+    others = ops.get_rows(states, rest)
+    step = store.nb[1]
+    b.expand(ops.cpy(others, ops.view_2d(store, width, unused, step, b.n_seqs * step)))
+    return made
+
+
+def write(b: Builder, side: Side, il: int, state: Tensor, *, flat: bool = True) -> None:
+    """Put the new states of the batch into the first rows, as one run of elements or as rows."""
+    store = storage(b, side, il)
+    width, step = store.ne[0], store.nb[1]
+    if flat:
+        b.expand(ops.cpy(state, ops.view_1d(store, width * b.n_seqs)))
+    else:
+        b.expand(ops.cpy(state, ops.view_2d(store, width, b.n_seqs, step)))
+
+
+def roll(b: Builder, il: int, x: Tensor, taps: int, channels: int) -> Tensor:
+    """The convolution's input: kept steps before `x` [channels, tokens, sequences].
+
+    Keeps the last steps, and with snapshots those before each of the last tokens.
+    """
+    store = storage(b, "r", il)
+    kept = ops.reshape(read(b, "r", il), taps - 1, channels, b.n_seqs)
+    cur = ops.concat(kept, ops.transpose(x), 0)
+    row = (taps - 1) * channels
+    snapshots = state_cache(b).n_rs_seq + 1
+    cells = state_cache(b).cells
+    for number in range(1, snapshots + 1):
+        first = max(0, cur.ne[0] - kept.ne[0] - snapshots + number)
+        last = ops.view_3d(
+            cur, (taps - 1, channels, b.n_seqs), (cur.nb[1], cur.nb[2]), first * cur.nb[0]
+        )
+        place = (snapshots - number) * cells * row * store.type.size
+        b.expand(ops.cpy(last, ops.view_2d(store, row, b.n_seqs, store.nb[1], place)))
+    return cur
