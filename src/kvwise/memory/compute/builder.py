@@ -143,7 +143,10 @@ class Builder:
 
     def leave(self, il: int, start: str) -> None:
         """llama.cpp's own graph leaves the weights `blk.IL.START...` of this model unused."""
-        prefix = f"blk.{il}.{start}"
+        self.leave_all(f"blk.{il}.{start}")
+
+    def leave_all(self, prefix: str) -> None:
+        """llama.cpp's own graph leaves the weights `PREFIX...` of this model unused."""
         self._left.update(name for name in self._table if name.startswith(prefix))
 
     def tied_output(self) -> Tensor:

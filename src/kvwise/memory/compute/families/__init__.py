@@ -16,6 +16,7 @@ from kvwise.memory.compute.families import (
     experts,
     latent,
     per_layer,
+    t5,
     variants,
     windowed,
 )
@@ -31,5 +32,6 @@ BUILDERS: dict[str, Build] = {
     **latent.ROWS,
     **delta_nets.ROWS,
     **encoders.ROWS,
+    **t5.ROWS,
 }
 """Architecture -> its graph."""
