@@ -10,11 +10,14 @@ from collections.abc import Callable
 
 from kvwise.memory.compute.builder import Builder
 from kvwise.memory.compute.families import (
+    codec,
     delta_nets,
     dense,
     encoders,
     experts,
+    gated,
     latent,
+    mixtures,
     per_layer,
     t5,
     variants,
@@ -33,5 +36,8 @@ BUILDERS: dict[str, Build] = {
     **delta_nets.ROWS,
     **encoders.ROWS,
     **t5.ROWS,
+    **gated.ROWS,
+    **mixtures.ROWS,
+    **codec.ROWS,
 }
 """Architecture -> its graph."""

@@ -32,7 +32,7 @@ def _bias(b: Builder, side: str, il: int, cells: int) -> Tensor:
     return ops.cont(ops.permute(bias, 2, 0, 1, 3))
 
 
-def _qkv(b: Builder, x: Tensor, y: Tensor, side: str, il: int, start: str) -> list[Tensor]:
+def _qkv(b: Builder, x: Tensor, y: Tensor, side: str, il: int, *, start: str) -> list[Tensor]:
     """Q of `x`, K and V of `y`."""
     model = b.model
     head, heads, heads_kv = model.n_embd_head_k(il), model.n_head[il], model.n_head_kv[il]
@@ -59,7 +59,7 @@ def _encoder(b: Builder) -> None:
     x = embed.tokens(b)
     for il in range(b.n_layer):
         normed = norm.norm(b, x, _of(b, "enc", il, "attn_norm"), il=il)
-        q, k, v = _qkv(b, normed, normed, "enc", il, "attn_")
+        q, k, v = _qkv(b, normed, normed, "enc", il, start="attn_")
         extras = attention.Extras(bias=_bias(b, "enc", il, b.n_tokens))
         cur = attention.uncached(b, q, k, v, il, out=None, extras=extras)
         cur = ops.mul_mat(_of(b, "enc", il, "attn_o"), cur)
@@ -75,12 +75,12 @@ def _decoder(b: Builder) -> None:
     encoded = b.input("encoded", F32, model.n_embd_inp, model.n_ctx_train)
     for il in range(model.dec_n_layer):
         cur = norm.norm(b, x, _of(b, "dec", il, "attn_norm"), il=il)
-        q, k, v = _qkv(b, cur, cur, "dec", il, "attn_")
+        q, k, v = _qkv(b, cur, cur, "dec", il, start="attn_")
         extras = attention.Extras(bias=_bias(b, "dec", il, b.cache_of(il).cells))
         cur = attention.cached(b, q, k, v, il, out=None, extras=extras)
         x = ops.add(ops.mul_mat(_of(b, "dec", il, "attn_o"), cur), x)
         cur = norm.norm(b, x, _of(b, "dec", il, "cross_attn_norm"), il=il)
-        q, k, v = _qkv(b, cur, encoded, "dec", il, "cross_attn_")
+        q, k, v = _qkv(b, cur, encoded, "dec", il, start="cross_attn_")
         b.expand(q, k, v)
         mask = b.input("cross mask", F16 if b.flash_attn else F32, encoded.ne[1], b.n_tokens)
         cur = ops.mul_mat(_of(b, "dec", il, "cross_attn_o"), attention.attend(b, q, k, v, mask))
