@@ -3,9 +3,10 @@
     python scripts/texts.py          write src/kvwise/locale/*/LC_MESSAGES/kvwise.{po,mo}
     python scripts/texts.py --check  exit 1 if they are not what this would write
 
-A sentence is a template given to `phrase`, `Phrase`, `template` or an error class, or stands
-under a keyword that holds words (`hint=`, `help=`). Both files are committed, so that an
-editable install and a wheel speak Chinese without a build step; a test runs `--check`.
+A sentence is a template given to `phrase`, `template`, an error class or another maker, stands
+under a keyword that holds words (`hint=`, `help=`), or in a variable of NAMES. Both files are
+committed, so that an editable install and a wheel speak Chinese without a build step; a test
+runs `--check`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,15 @@ from babel.messages.pofile import read_po, write_po
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src/kvwise"
 LOCALES = ("zh_CN",)
-MAKERS = {"phrase": 0, "Phrase": 0, "template": 0, "command": 0, "make_command": 0, "Setting": 1}
+MAKERS = {"phrase": 0, "Phrase": 0, "template": 0, "make_command": 0, "Setting": 1, "_fixed": 1,
+          "Start": 6}  # fmt: skip
+"""Function -> which argument is a sentence."""
+OF_ARCH = {"lie": 0, "need": 1}
+"""Methods of `arch.draft.Draft`, which puts PREFIX before what it is given."""
+PREFIX = "{architecture} model: "
 KEYWORDS = {"hint", "help"}
+NAMES = {"hint", "why", "rule", "sentence", "_HINT", "_NOTES", "_SENTENCES", "_STAND_IN", "_UNSEEN"}
+"""Variables (or tables) whose strings are sentences."""
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)  # a fixed date: the files change only with their words
 
 Found = tuple[str, str]  # sentence, file
@@ -37,7 +45,8 @@ def sentences() -> list[Found]:
     makers = MAKERS | _error_classes(trees.values())
     seen: dict[str, str] = {}
     for path, tree in trees.items():
-        for sentence in _of_tree(tree, makers):
+        own = OF_ARCH if path.parent.name == "arch" else {}
+        for sentence in _of_tree(tree, makers, own):
             if any(char.isalpha() for char in sentence):
                 seen.setdefault(sentence, path.relative_to(ROOT).as_posix())
     return list(seen.items())
@@ -60,12 +69,18 @@ def _error_classes(trees: object) -> dict[str, int]:
     return {name: at for name in bases if (at := position(name)) is not None}
 
 
-def _of_tree(tree: ast.AST, makers: dict[str, int]) -> Iterator[str]:
+def _of_tree(tree: ast.AST, makers: dict[str, int], own: dict[str, int]) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield from _of_call(node, makers)
-        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "hint":
-            yield from _constants(node.value)
+            for text in _of_call(node, own):
+                yield PREFIX + text
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if getattr(target, "id", "") in NAMES:
+                yield from _constants(node.value)
+            elif own and getattr(target, "id", "") == "what":
+                yield from (PREFIX + text for text in _constants(node.value))
 
 
 def _of_call(node: ast.Call, makers: dict[str, int]) -> Iterator[str]:
@@ -76,7 +91,7 @@ def _of_call(node: ast.Call, makers: dict[str, int]) -> Iterator[str]:
         for text in _constants(node.args[position]):
             yield from _paragraphs(text)
     for keyword in node.keywords:
-        if keyword.arg in KEYWORDS:
+        if keyword.arg in KEYWORDS and makers is not OF_ARCH:
             for text in _constants(keyword.value):
                 yield from _paragraphs(text)
 
@@ -87,7 +102,7 @@ def _constants(node: ast.expr) -> Iterator[str]:
     elif isinstance(node, ast.IfExp):
         yield from _constants(node.body)
         yield from _constants(node.orelse)
-    elif isinstance(node, ast.BoolOp):
+    elif isinstance(node, ast.BoolOp | ast.Dict):
         for value in node.values:
             yield from _constants(value)
 

@@ -102,9 +102,12 @@ class Command(click.Command):
         if self.engine:
             ctx.meta[WORDS], args = split_argv(args, counts)
         ours, others = split_words(args, counts)
+        room = sum(isinstance(param, click.Argument) for param in self.params)
         for word in others:
             if word.startswith("-") and len(word) > 1:
                 raise self._unknown(word, counts)
+        if len(others) > room:
+            raise UsageError("one word too many: {word}", word=others[room][:80])
         return super().parse_args(ctx, [*ours, "--", *others])
 
     def _unknown(self, word: str, ours: Iterable[str]) -> UsageError:
@@ -197,6 +200,8 @@ def split_words(
 ) -> tuple[list[str], list[str]]:
     """(our options with their values, all other words), each in the order they stood.
 
+    Raises UsageError for an option without its value.
+
     >>> split_words(["m.gguf", "--gpu", "6GiB", "-ngl", "9"], {"--gpu": 1})
     (['--gpu', '6GiB'], ['m.gguf', '-ngl', '9'])
     """
@@ -211,7 +216,10 @@ def split_words(
             continue
         ours.append(word)
         if not equals:
-            ours += islice(rest, count)
+            values = list(islice(rest, count))
+            if len(values) < count:
+                raise UsageError("{what} needs a value", what=word)
+            ours += values
     return ours, others
 
 

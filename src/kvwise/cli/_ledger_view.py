@@ -167,7 +167,7 @@ def show_reasons(printer: Printer, ledger: Ledger) -> None:
                     "  {part}: {bytes} bytes ({basis}){why}",
                     part=part_name(part),
                     bytes=f"{size:,}",
-                    basis=phrase(line.basis.get(_KEY[part], "computed")),
+                    basis=_BASIS[line.basis.get(_KEY[part], "computed")],
                     why=phrase(": {reason}", reason=why) if why else "",
                 )
             )
@@ -217,6 +217,12 @@ def line_name(line: Line) -> str:
     )
 
 
+_BASIS = {
+    "computed": phrase("computed"),
+    "estimated": phrase("estimated"),
+    "simulated": phrase("simulated"),
+    "measured": phrase("measured"),
+}
 _KEY = {
     "weights": "weights", "kv": "context", "compute": "compute", "output": "output",
     "overhead": "overhead",

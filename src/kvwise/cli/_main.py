@@ -82,26 +82,31 @@ def _reason(error: OSError) -> str:
 
 def _usage_error(error: click.ClickException) -> KvwiseError:
     """click's refusals in our words, so that they can be translated."""
+    sentence, hint = "{text}", template("`{name} --help` shows what it takes")
     context = error.ctx if isinstance(error, click.UsageError) else None
-    name = context.command_path if context else "kvwise"
-    hint = "`{name} --help` shows what it takes"
+    fields: dict[str, object] = {
+        "name": context.command_path if context else "kvwise",
+        "text": error.format_message(),
+    }
     match error:
         case click.MissingParameter():
-            return UsageError("{what} is missing", what=_called(error), name=name, hint=hint)
+            sentence = template("{what} is missing")
+        case click.BadParameter(param=click.Parameter(type=click.Choice(choices=choices))):
+            sentence = template("{what} is one of {values}")
+            fields["values"] = ", ".join(map(str, choices))
+        case click.BadParameter(param=click.Parameter(type=click.IntRange(min=least))):
+            sentence = template("{what} is a whole number from {least} on")
+            fields["least"] = least
         case click.BadParameter():
-            return UsageError(
-                "{what}: {text}", what=_called(error), text=error.message, name=name, hint=hint
-            )
-        case click.NoSuchOption():
-            sentence, word = template("unknown option {word}"), error.option_name
+            sentence = "{what}: {text}"
         case click.NoSuchCommand():
-            sentence, word = template("unknown command {word}"), error.command_name
-        case _:
-            return UsageError("{text}", text=error.format_message(), name=name, hint=hint)
-    near = ", ".join(sorted(error.possibilities or ()))
-    if near:
-        hint = "did you mean {near}?"
-    return UsageError(sentence, word=word, near=near, name=name, hint=hint)
+            sentence = template("unknown command {what}")
+            fields |= {"what": error.command_name, "near": ", ".join(error.possibilities or ())}
+    if isinstance(error, click.BadParameter):
+        fields |= {"what": _called(error), "text": error.message}
+    if fields.get("near"):
+        hint = template("did you mean {near}?")
+    return UsageError(sentence, hint=hint, **fields)
 
 
 def _called(error: click.BadParameter) -> str:

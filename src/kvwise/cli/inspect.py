@@ -19,6 +19,7 @@ from kvwise.memory.report import ranges
 from kvwise.text import Phrase, phrase
 from kvwise.units import KIB, show
 
+_BYTE_ORDER = {"little": phrase("little"), "big": phrase("big")}
 _LAYER = re.compile(r"^blk\.(\d+)\.")
 
 
@@ -183,7 +184,7 @@ def _facts_table(facts: dict[str, Any]) -> Table:
             all=attention["n_expert"], used=attention["n_expert_used"])))  # fmt: skip
     rows.append((phrase("file"), phrase(
         "GGUF {version}, {order}-endian, {count} file(s)", version=model["gguf_version"],
-        order=phrase(model["byte_order"]), count=max(1, len(model["files"])))))  # fmt: skip
+        order=_BYTE_ORDER[model["byte_order"]], count=max(1, len(model["files"])))))  # fmt: skip
     return Table(
         (Column(""), Column("")),
         [(Cell(name, "dim"), value if not isinstance(value, int) else f"{value:,}")

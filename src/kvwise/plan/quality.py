@@ -8,10 +8,13 @@ the class is a floor to plan with, `kvwise bench --quality` measures.
 
 from __future__ import annotations
 
+from kvwise.text import template
+
 QUALITIES = ("lossless", "high", "medium", "any")
 """From strict to lax; `any` also admits what a class `low` cache loses."""
 
-CLASSES = ("lossless", "high", "medium", "low")
+CLASSES = (template("lossless"), template("high"), template("medium"), template("low"))
+"""What a pair of cache types is called, best first."""
 
 _PLAIN = {"f32", "f16", "bf16"}
 _NEAR = _PLAIN | {"q8_0"}
