@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import ZOO, zoo_names
-from kvwise.arch import describe
+sys.path.insert(0, str(Path(__file__).parent))
+import cache_setup as setup
+
 from kvwise.device import Device
 from kvwise.errors import Refused, UsageError
 from kvwise.gguf.model import Model
-from kvwise.gguf.open import open_header
 from kvwise.gguf.types import CACHE_TYPES
 from kvwise.launch import Launch
 from kvwise.memory.account import account
@@ -21,7 +23,7 @@ from kvwise.memory.backends import KINDS
 from kvwise.memory.ledger import Ledger
 from kvwise.memory.report import ledger_json
 
-NAMES = zoo_names()[::5]
+NAMES = setup.golden_names()[::5]
 DEVICES = st.lists(
     st.builds(
         Device,
@@ -65,7 +67,7 @@ LAUNCHES = st.fixed_dictionaries(
 
 @cache
 def model_of(name: str) -> Model:
-    return describe(open_header(str(ZOO / "models" / f"{name}.json.gz")))
+    return setup.zoo_model(name)
 
 
 def ledger_of(name: str, devices: list[Device], launch: dict[str, Any]) -> Ledger:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import ZOO
+sys.path.insert(0, str(Path(__file__).parent))
+import cache_setup as setup
+
 from kvwise.arch import describe
 from kvwise.device import Device
 from kvwise.errors import Refused, UsageError
 from kvwise.gguf.header import Header, Tensor
 from kvwise.gguf.model import Model
-from kvwise.gguf.open import open_header
 from kvwise.gguf.shape import header_of_shape
 from kvwise.gguf.types import F16
 from kvwise.launch import Launch
@@ -28,10 +31,6 @@ from kvwise.memory.zoo_config import read_config
 
 PLAIN = describe(header_of_shape("4x8x64,ctx=4096"))
 CUDA = (Device("A", "cuda", 2**34, 2**34),)
-
-
-def zoo(name: str) -> Model:
-    return describe(open_header(str(ZOO / "models" / f"{name}.json.gz")))
 
 
 def resolved(model: Model = PLAIN, devices: tuple[Device, ...] = (), **settings: Any) -> Context:
@@ -49,7 +48,7 @@ def test_batches_are_clamped_before_the_context_is_padded() -> None:
 
 
 def test_an_encoder_keeps_its_batch() -> None:
-    context = resolved(zoo("bge-small-en-v1.5"), n_ctx=256)
+    context = resolved(setup.zoo_model("bge-small-en-v1.5"), n_ctx=256)
     assert (context.n_batch, context.n_ubatch) == (2048, 512)
 
 
@@ -113,7 +112,7 @@ def test_sizes_hold_together(
 )
 def test_refusals(model: str, settings: dict[str, Any], code: str) -> None:
     with pytest.raises(Refused) as refused:
-        resolved(zoo(model), n_ctx=4096, **settings)
+        resolved(setup.zoo_model(model), n_ctx=4096, **settings)
     assert refused.value.code == code
     assert refused.value.hint
     assert "{" not in str(refused.value)
@@ -123,13 +122,14 @@ def test_refusals(model: str, settings: dict[str, Any], code: str) -> None:
     ("model", "settings"),
     [
         ("qwen3-8b", {"type_v": "q8_0"}),  # auto is switched on
+        ("tiny-plm", {"flash_attn": "off"}),  # a transposed V takes its flat values
         ("phi-2", {"type_k": "q8_0", "flash_attn": "off"}),  # nothing checks the heads then
         ("flan-t5-large", {"n_seq_max": 2, "kv_unified": True}),
         ("deepseek-v3", {"type_k": "q8_0", "type_v": "q8_0"}),
     ],
 )
 def test_neighbours_of_refusals_pass(model: str, settings: dict[str, Any]) -> None:
-    context = resolved(zoo(model), n_ctx=4096, **settings)
+    context = resolved(setup.zoo_model(model), n_ctx=4096, **settings)
     assert context.flash_attn == (settings.get("flash_attn") != "off")
 
 
@@ -149,31 +149,31 @@ def test_a_file_without_a_length_needs_one() -> None:
 
 def test_snapshots_only_where_the_state_can_be_rolled_back() -> None:
     assert resolved(n_rs_seq=2).n_rs_seq == 0
-    assert resolved(zoo("qwen3.5-9b"), n_rs_seq=2).n_rs_seq == 2
+    assert resolved(setup.zoo_model("qwen3.5-9b"), n_rs_seq=2).n_rs_seq == 2
 
 
 class TestFlashAttention:
     """`auto` stays on only if every layer's attention runs where the layer is."""
 
     def test_cuda_has_no_kernel_for_mixed_types(self) -> None:
-        mixed = resolved(zoo("qwen3-8b"), CUDA, n_ctx=4096, type_k="q8_0")
+        mixed = resolved(setup.zoo_model("qwen3-8b"), CUDA, n_ctx=4096, type_k="q8_0")
         assert not mixed.flash_attn
         assert "flash_attn_unavailable" in mixed.notes
-        assert resolved(zoo("qwen3-8b"), n_ctx=4096, type_k="q8_0").flash_attn
+        assert resolved(setup.zoo_model("qwen3-8b"), n_ctx=4096, type_k="q8_0").flash_attn
 
     def test_a_layer_on_the_host_does_not_mind(self) -> None:
         launch = {"n_ctx": 4096, "type_k": "q8_0", "n_gpu_layers": 0}
-        assert resolved(zoo("qwen3-8b"), CUDA, **launch).flash_attn
+        assert resolved(setup.zoo_model("qwen3-8b"), CUDA, **launch).flash_attn
 
     def test_a_state_on_the_host_pulls_its_neighbour_away(self) -> None:
         launch = {"n_ctx": 4096, "offload_kqv": False}
-        assert not resolved(zoo("nemotron-nano-9b-v2"), CUDA, **launch).flash_attn
-        assert resolved(zoo("qwen3-8b"), CUDA, **launch).flash_attn
+        assert not resolved(setup.zoo_model("nemotron-nano-9b-v2"), CUDA, **launch).flash_attn
+        assert resolved(setup.zoo_model("qwen3-8b"), CUDA, **launch).flash_attn
 
     def test_32_sequences_pull_host_layers_to_the_gpu(self) -> None:
         launch = {"n_ctx": 8192, "n_gpu_layers": 10, "kv_unified": True}
-        assert not resolved(zoo("qwen3-8b"), CUDA, n_seq_max=32, **launch).flash_attn
-        assert resolved(zoo("qwen3-8b"), CUDA, n_seq_max=31, **launch).flash_attn
+        assert not resolved(setup.zoo_model("qwen3-8b"), CUDA, n_seq_max=32, **launch).flash_attn
+        assert resolved(setup.zoo_model("qwen3-8b"), CUDA, n_seq_max=31, **launch).flash_attn
 
 
 def test_zoo_defaults_are_those_of_the_measurements() -> None:
@@ -220,4 +220,4 @@ class TestGraphLimit:
     def test_the_limit(self) -> None:
         assert max_nodes(PLAIN, 512, 39) == 1024
         assert max_nodes(PLAIN, 512, 243) == 1944
-        assert max_nodes(zoo("qwen3.5-9b"), 512, 400) == 20480
+        assert max_nodes(setup.zoo_model("qwen3.5-9b"), 512, 400) == 20480

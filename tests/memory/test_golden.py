@@ -14,14 +14,11 @@ from typing import Any
 
 import pytest
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
+import cache_setup as setup
 
-from conftest import ZOO, load_json
-from kvwise.arch import describe
 from kvwise.errors import Refused
 from kvwise.gguf.model import Model
-from kvwise.gguf.open import open_header
 from kvwise.memory.account import account
 from kvwise.memory.ledger import Ledger
 from kvwise.memory.report import ledger_json, ranges
@@ -29,7 +26,7 @@ from kvwise.memory.zoo_config import read_config
 
 Row = dict[str, Any]
 
-GOLDEN = sorted(path.name.removesuffix(".json.gz") for path in (ZOO / "golden").glob("*.gz"))
+GOLDEN = setup.golden_names()
 
 
 def differences(model: Model, config: Row, result: Row) -> list[str]:
@@ -88,8 +85,8 @@ def check(name: str) -> Iterator[tuple[Row, list[str]]]:
 
     What is repacked (`extra_bufts`) depends on the processor: the zoo's was an x86 with AVX2.
     """
-    model = describe(open_header(str(ZOO / "models" / f"{name}.json.gz")))
-    golden = load_json(ZOO / "golden" / f"{name}.json.gz")
+    model = setup.zoo_model(name)
+    golden = setup.golden(name)
     for row in golden["results"]:
         config = golden["defaults"] | row["config"]
         yield row["config"], differences(model, config, row["result"])

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import ZOO
+sys.path.insert(0, str(Path(__file__).parent))
+import cache_setup as setup
+
 from kvwise.arch import describe
 from kvwise.device import Device, Host
 from kvwise.errors import Refused
 from kvwise.gguf.header import Header
 from kvwise.gguf.model import Model
-from kvwise.gguf.open import open_header
 from kvwise.gguf.shape import header_of_shape
 from kvwise.launch import Launch
 from kvwise.memory.account import account
@@ -25,10 +28,6 @@ from kvwise.units import GIB, MIB
 
 F32: dict[str, Any] = {"type_k": "f32", "type_v": "f32"}
 SHAPE = describe(header_of_shape("24x16x48"))
-
-
-def zoo(name: str) -> Model:
-    return describe(open_header(str(ZOO / "models" / f"{name}.json.gz")))
 
 
 def ledger_of(
@@ -89,19 +88,21 @@ class TestPublished:
         ],
     )
     def test_qwen3_8b(self, n_ctx: int, type_k: str, type_v: str, mib: int) -> None:
-        assert kv(zoo("qwen3-8b"), n_ctx=n_ctx, type_k=type_k, type_v=type_v) == mib * MIB
+        assert (
+            kv(setup.zoo_model("qwen3-8b"), n_ctx=n_ctx, type_k=type_k, type_v=type_v) == mib * MIB
+        )
 
     def test_shares_of_six_gib(self) -> None:
         shares = [round(100 * mib / 6144, 1) for mib in (576, 1152, 2304, 4608)]
         assert shares == [9.4, 18.8, 37.5, 75.0]
 
     def test_deepseek_r1_distill_qwen_7b(self) -> None:
-        model = zoo("deepseek-r1-distill-qwen-7b")
+        model = setup.zoo_model("deepseek-r1-distill-qwen-7b")
         assert kv(model, n_ctx=8192) == 448 * MIB == 8192 * 57_344
         assert (model.n_head[0] // model.n_head_kv[0], model.n_head_kv[0]) == (7, 4)
 
     def test_qwen3_embedding(self) -> None:
-        assert kv(zoo("qwen3-embedding-0.6b"), n_ctx=256) == 256 * 114_688
+        assert kv(setup.zoo_model("qwen3-embedding-0.6b"), n_ctx=256) == 256 * 114_688
 
 
 class TestFits:
@@ -144,7 +145,7 @@ def test_a_driver_takes_its_part_once() -> None:
 
 class TestDoubts:
     def test_known_rules_leave_none(self) -> None:
-        assert ledger_of(zoo("qwen3-8b")).verified
+        assert ledger_of(setup.zoo_model("qwen3-8b")).verified
 
     def test_an_unknown_architecture(self) -> None:
         metadata = {
@@ -164,7 +165,7 @@ class TestDoubts:
 
 
 def test_every_line_says_its_reasons() -> None:
-    model = zoo("gemma-3-4b")
+    model = setup.zoo_model("gemma-3-4b")
     gpu = (Device("A", "cuda", 24 * GIB, 24 * GIB),)
     ledger = ledger_of(model, gpu, n_gpu_layers=10, swa_full=True)
     for line in ledger.lines:
@@ -179,7 +180,7 @@ def test_every_line_says_its_reasons() -> None:
 
 def test_json_has_the_contract_s_shape() -> None:
     gpu = (Device("RTX 4060", "cuda", 8 * GIB, 7 * GIB),)
-    document = ledger_json(ledger_of(zoo("qwen3-8b"), gpu, n_ctx=4096))
+    document = ledger_json(ledger_of(setup.zoo_model("qwen3-8b"), gpu, n_ctx=4096))
     assert json.loads(json.dumps(document)) == document
     assert document["schema"] == "kvwise/ledger/1"
     assert document["model"].keys() >= {
@@ -221,7 +222,7 @@ def test_ranges() -> None:
 
 
 def test_modes_of_compute_agree_where_nothing_is_pinned() -> None:
-    model = zoo("qwen3-8b")
+    model = setup.zoo_model("qwen3-8b")
     gpu = (Device("VGPU0", "generic", 24 * GIB, 24 * GIB, source="zoo"),)
     ledgers = [account(model, Launch(n_ctx=4096), gpu, compute_mode=mode) for mode in
                ("reserved", "no-alloc")]  # fmt: skip

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import ZOO, zoo_names
+sys.path.insert(0, str(Path(__file__).parent))
+import cache_setup as setup
+
 from kvwise.arch import describe
 from kvwise.device import Device, Host
 from kvwise.errors import Refused, UsageError
 from kvwise.gguf.header import Header, Tensor
 from kvwise.gguf.model import Model
-from kvwise.gguf.open import open_header
 from kvwise.gguf.shape import header_of_shape
 from kvwise.gguf.types import BY_NAME
 from kvwise.launch import Launch
@@ -32,10 +35,6 @@ READ: dict[str, Any] = {"mmap": False, "repack": False}
 """Weights read into plain buffers."""
 
 
-def zoo(name: str) -> Model:
-    return describe(open_header(str(ZOO / "models" / f"{name}.json.gz")))
-
-
 def weighed(model: Model, devices: tuple[Device, ...] = (), **settings: Any) -> Weights:
     launch = Launch(**settings)
     return weigh(model, launch, place(model, launch, devices), devices)
@@ -46,12 +45,12 @@ def plain(model: Model, alignment: int = 32) -> int:
 
 
 def test_on_the_host_it_is_the_sum_of_padded_tensors() -> None:
-    model = zoo("qwen3-8b")
+    model = setup.zoo_model("qwen3-8b")
     assert weighed(model, **READ).by_spot == {Spot(HOST, "CPU"): plain(model)}
 
 
 def test_embeddings_stay_on_the_host() -> None:
-    found = weighed(zoo("qwen3-8b"), ONE, **READ)
+    found = weighed(setup.zoo_model("qwen3-8b"), ONE, **READ)
     assert {name for name, device in found.where.items() if device == HOST} == {"token_embd.weight"}
 
 
@@ -61,7 +60,7 @@ def test_embeddings_stay_on_the_host() -> None:
 )
 def test_tied_embeddings(name: str, host_copies: int, gpu_copies: int) -> None:
     """Once more where the output layer is, unless the buffer has them; gemma 3n always twice."""
-    model = zoo(name)
+    model = setup.zoo_model(name)
     embeddings = model.header.by_name["token_embd.weight"].nbytes
     again = weighed(model, **READ).on(HOST) - plain(model)
     assert again == (host_copies - 1) * pad(embeddings, 32)
@@ -71,7 +70,7 @@ def test_tied_embeddings(name: str, host_copies: int, gpu_copies: int) -> None:
 
 
 def test_an_architecture_without_ties_needs_its_output() -> None:
-    header = zoo("tiny-olmo2").header
+    header = setup.zoo_model("tiny-olmo2").header
     cut = tuple(tensor for tensor in header.tensors if tensor.name != "output.weight")
     with pytest.raises(Refused) as refused:
         weighed(describe(Header(3, header.metadata, cut)))
@@ -87,7 +86,7 @@ def test_cuda_pads_the_last_row_of_quantized_tensors() -> None:
 
 
 def test_host_weights_are_pinned_unless_the_file_is_mapped() -> None:
-    model = zoo("qwen3-8b")
+    model = setup.zoo_model("qwen3-8b")
     assert set(weighed(model, CUDA, **READ).by_spot) == {
         Spot(0, "CUDA0"),
         Spot(HOST, "CUDA_Host"),
@@ -97,14 +96,14 @@ def test_host_weights_are_pinned_unless_the_file_is_mapped() -> None:
 
 
 def test_what_cuda_cannot_run_stays_on_the_host() -> None:
-    where = weighed(zoo("kimi-linear-48b-a3b"), CUDA, **READ).where
+    where = weighed(setup.zoo_model("kimi-linear-48b-a3b"), CUDA, **READ).where
     assert {name.split(".", 2)[2] for name in where if name.endswith("ssm_a")} == {"ssm_a"}
     assert all(device == HOST for name, device in where.items() if name.endswith("ssm_a"))
     assert where["blk.0.ssm_f_a.weight"] == 0
 
 
 def test_rope_factors_are_on_every_device_that_has_layers() -> None:
-    model = zoo("llama-3.2-1b")
+    model = setup.zoo_model("llama-3.2-1b")
     size = pad(model.header.by_name["rope_freqs.weight"].nbytes, 128)
     two = (*ONE, Device("B", "generic", 2**36, 2**36, index=1))
     one_gpu, both = weighed(model, ONE, **READ), weighed(model, two, **READ)
@@ -112,7 +111,7 @@ def test_rope_factors_are_on_every_device_that_has_layers() -> None:
 
 
 def test_experts_on_the_host() -> None:
-    model = zoo("qwen3-30b-a3b")
+    model = setup.zoo_model("qwen3-30b-a3b")
     all_on, some = weighed(model, ONE, **READ), weighed(model, ONE, n_cpu_moe=3, **READ)
     moved = [
         tensor.nbytes
@@ -127,7 +126,7 @@ def test_experts_on_the_host() -> None:
 
 
 def test_overrides_may_name_a_device() -> None:
-    model = zoo("qwen3-8b")
+    model = setup.zoo_model("qwen3-8b")
     found = weighed(model, ONE, n_gpu_layers=0, override_tensor=(("attn_q", "VGPU0"),), **READ)
     assert found.where["blk.7.attn_q.weight"] == 0
     assert found.where["blk.7.attn_k.weight"] == HOST
@@ -138,7 +137,7 @@ def test_overrides_may_name_a_device() -> None:
 
 @pytest.mark.parametrize("name", ["deepseek-v3.2", "glm-4.5-air", "qwen3.6-35b-a3b-mtp"])
 def test_mtp_layers_are_left_in_the_file_until_asked_for(name: str) -> None:
-    model = zoo(name)
+    model = setup.zoo_model(name)
     without, with_them = weighed(model, **READ), weighed(model, load_mtp=True, **READ)
     assert without.skipped
     assert not with_them.skipped
@@ -207,9 +206,9 @@ def test_a_repacked_tied_output_is_a_second_copy() -> None:
     assert found.by_spot[Spot(HOST, "CPU")] < found.by_spot[Spot(HOST, "CPU_REPACK")]
 
 
-@pytest.mark.parametrize("name", zoo_names()[::9])
+@pytest.mark.parametrize("name", setup.golden_names()[::9])
 def test_every_weight_of_a_file_is_loaded_once_or_left_out(name: str) -> None:
-    model = zoo(name)
+    model = setup.zoo_model(name)
     found = weighed(model, CUDA, n_gpu_layers=2, **READ)
     rows = set(model.header.by_name)
     assert set(found.skipped) | (set(found.where) - {"output.weight"}) >= rows - {"output.weight"}

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import ZOO, load_json
+sys.path.insert(0, str(Path(__file__).parent))
+import cache_setup as setup
+
 from kvwise.errors import UsageError
 from kvwise.memory.zoo_config import DEFAULTS, read_config
 from kvwise.units import GIB
 
 
 def test_defaults_are_the_zoo_s() -> None:
-    golden = load_json(ZOO / "golden" / "qwen3-8b.json.gz")["defaults"]
+    golden = setup.golden("qwen3-8b")["defaults"]
     assert {name: DEFAULTS[name] for name in golden} == golden
     assert set(DEFAULTS) - set(golden) == {"engine_build", "compute_mode"}
 
