@@ -123,7 +123,7 @@ def _temperature(b: Builder, il: int) -> Tensor | None:  # noqa: ARG001
 
 _GRANITE = plain(
     Attention(factors=True, rope=_has_rope), moe=EXPERTS, shared="plain",
-    residual_scale=True, logit_scale="always",
+    residual_scale=True, logit_scale="always", deepstack="before",
 )  # fmt: skip
 
 ROWS: dict[str, Build] = {

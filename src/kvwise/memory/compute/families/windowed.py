@@ -45,6 +45,6 @@ ROWS: dict[str, Build] = {
     ),
     "granite_swa": plain(
         Attention(rope=_has_rope, factors=True, sinks=True), moe=weighted(norm=True),
-        shared="fused", residual_scale=True, logit_scale="always",
+        shared="fused", residual_scale=True, logit_scale="always", deepstack="before",
     ),
 }  # fmt: skip

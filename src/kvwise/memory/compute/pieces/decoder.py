@@ -65,7 +65,8 @@ class Decoder:
     `parallel`: feed-forward and attention both read the layer's input norm. `rows`: where the rows
     that are asked for are picked: in the last layer, from the whole `stream` or its final norm
     (`normed`), both handed out for MTP layers, or nowhere. `pin_post`: the last norm of a layer
-    belongs to the layer. `deepstack`: the first layers add parts of wide input vectors.
+    belongs to the layer. `deepstack`: parts of wide input vectors are added after each of the first
+    layers, or before those that the file lists.
     """
 
     norm: norm.Norm = "rms"
@@ -89,7 +90,7 @@ class Decoder:
     output: Literal["own", "embeddings", "none"] = "own"
     logit_scale: Literal["no", "always", "given"] = "no"
     soft_cap: Literal["no", "always", "given"] = "no"
-    deepstack: bool = False
+    deepstack: Literal["", "after", "before"] = ""
 
 
 def build(b: Builder, how: Decoder) -> None:
@@ -117,6 +118,8 @@ def start(b: Builder, how: Decoder) -> Tensor:
 
 def layer(b: Builder, x: Tensor, il: int, how: Decoder) -> Tensor:
     """One layer: what it adds to the stream `x`."""
+    if how.deepstack == "before" and il and (place := _listed(b, il)) >= 0:
+        x = ops.add(x, embed.beside(b, place))
     normed = norm.layer(b, x, il, how.attn_norm, kind=how.norm) if how.attn_norm else x
     cur = self_attention(b, normed, il, how.attn)
     if how.rows == "last" and il == b.n_layer - 1:
@@ -140,9 +143,15 @@ def layer(b: Builder, x: Tensor, il: int, how: Decoder) -> Tensor:
     if how.residual_scale and b.model.f_residual_scale:
         cur = ops.scale(cur)
     x = ops.add(cur, x)
-    if how.deepstack and il < b.model.n_deepstack_layers:
+    if how.deepstack == "after" and il < b.model.n_deepstack_layers:
         x = ops.add(x, embed.beside(b, il + 1))
     return x
+
+
+def _listed(b: Builder, il: int) -> int:
+    """The part of wide input vectors that the file gives layer `il`, -1 for none."""
+    listed = b.model.deepstack_mapping
+    return listed[il] if il < len(listed) else -1
 
 
 def last_rows(b: Builder, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -223,6 +232,9 @@ def feed_forward(b: Builder, x: Tensor, il: int, how: Decoder) -> Tensor:
         b.leave(il, "ffn_")
         return ffn(b, x, il, how.act, optional=True)
     if how.moe is not None and routed:
+        for name in ("ffn_gate.", "ffn_up.", "ffn_down."):
+            if b.has(il, name + "weight"):  # a few files hold a dense network too
+                b.leave(il, name)
         experts = how.moe if isinstance(how.moe, Moe) else how.moe(b, il)
         return _experts(b, x, il, experts, how)
     if how.ffn_sub_norm:

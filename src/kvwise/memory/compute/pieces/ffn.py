@@ -13,6 +13,11 @@ from kvwise.memory.compute.graph import Tensor
 
 Act = Literal["silu", "gelu", "relu", "relu_sqr", "swiglu", "geglu", "reglu", "swiglu_oai"]
 
+Clamp = Literal["", "before", "after"]
+"""Gate limited before or after its activation (the former in DeepSeek V4 only), or not."""
+
+LEAST_LIMIT = 1e-6
+
 _GLU = {"silu": "SWIGLU", "gelu": "GEGLU", "relu": "REGLU", "swiglu_oai": "SWIGLU_OAI"}
 _HALVES = {"swiglu": "SWIGLU", "geglu": "GEGLU", "reglu": "REGLU"}
 
@@ -28,7 +33,6 @@ def ffn(
     parallel: bool = True,
     bias: bool = True,
     act_scales: Tensor | None = None,
-    clamp: bool = False,
     down: bool = True,
     optional: bool = False,
 ) -> Tensor:
@@ -43,10 +47,21 @@ def ffn(
     if gate is None:
         gate = b.has(il, name + ".weight")
     cur = _project(b, x if parallel else up, il, name, bias=bias) if gate else up
-    cur = activate(cur, up, act, gated=gate and parallel, act_scales=act_scales, clamp=clamp)
+    cur = activate(
+        cur, up, act, gated=gate and parallel, act_scales=act_scales, clamp=clamp_of(b, il, "shexp")
+    )
     if not down:
         return cur
     return _project(b, cur, il, "ffn_down" + suffix, bias=bias, optional=optional)
+
+
+def clamp_of(b: Builder, il: int, kind: Literal["exp", "shexp"]) -> Clamp:
+    """Whether this layer limits gate and up: of experts, or of every other network."""
+    model = b.model
+    limits = model.swiglu_clamp_exp if kind == "exp" else model.swiglu_clamp_shexp
+    if il >= len(limits) or limits[il] <= LEAST_LIMIT:
+        return ""
+    return "before" if model.dsv4_hc_mult else "after"
 
 
 def activate(
@@ -56,7 +71,7 @@ def activate(
     *,
     gated: bool,
     act_scales: Tensor | None = None,
-    clamp: bool = False,
+    clamp: Clamp = "",
 ) -> Tensor:
     """The activation of `cur`, times `up` when gated."""
     if act in _HALVES:
@@ -66,8 +81,10 @@ def activate(
         made = ops.sqr(ops.unary("RELU", cur))
         return ops.mul(made, up) if gated else made
     if gated:
-        if clamp:
+        if clamp and act == "silu":
             up = ops.clamp(up)
+            if clamp == "before":
+                return ops.glu("SWIGLU", ops.clamp(cur), up)
             return ops.mul(ops.clamp(ops.unary("SILU", cur)), up)
         return ops.glu(_GLU[act], cur, up)
     made = ops.unary(act.upper(), cur)

@@ -11,7 +11,7 @@ from typing import Literal
 from kvwise.memory.compute import ops
 from kvwise.memory.compute.builder import Builder
 from kvwise.memory.compute.graph import Tensor
-from kvwise.memory.compute.pieces.ffn import Act, activate
+from kvwise.memory.compute.pieces.ffn import Act, activate, clamp_of
 from kvwise.memory.compute.pieces.linear import of_experts, scaled
 
 Gating = Literal["softmax", "sigmoid", "softmax_weight", "sqrt_softplus"]
@@ -26,7 +26,7 @@ class Moe:
 
     `norm`: weights are divided by their sum; `scale`: by the model's own factor, if it has one;
     `before`: weights go in before the experts (llama4); `router`: scores made elsewhere;
-    `chosen`: experts chosen elsewhere; `clamp`: gate and up are limited.
+    `chosen`: experts chosen elsewhere.
     """
 
     act: Act = "silu"
@@ -37,7 +37,6 @@ class Moe:
     select_logits: bool = False
     router: Tensor | None = None
     chosen: Tensor | None = None
-    clamp: bool = False
     router_bias: bool = False
     suffix: str = "_exps"
 
@@ -79,6 +78,8 @@ def _choose(b: Builder, il: int, logits: Tensor, probs: Tensor, how: Moe) -> Ten
     """The experts of each token: best scores, of the best groups if there are groups."""
     scores = probs
     bias = b.w(il, "exp_probs_b.bias")
+    if bias is None:
+        bias = b.w(il, "exp_probs_b")  # Hy 3 names it without an ending
     if bias is not None:
         scores = ops.add(probs, bias)
     if how.select_logits:
@@ -128,7 +129,7 @@ def _experts(b: Builder, cur: Tensor, il: int, chosen: Tensor, how: Moe) -> Tens
         shape, steps = (half, both.ne[1], both.ne[2]), (both.nb[1], both.nb[2])
         gate = ops.view_3d(both, shape, steps)
         up = ops.view_3d(both, shape, steps, half * both.nb[0])
-        made = activate(gate, up, how.act, gated=True, clamp=False)
+        made = activate(gate, up, how.act, gated=True)
     else:
         up = _biased(b, of_experts(b, cur, il, "ffn_up" + end, chosen), il, "ffn_up" + end, chosen)
         gated = b.has(il, f"ffn_gate{end}.weight")
@@ -136,7 +137,7 @@ def _experts(b: Builder, cur: Tensor, il: int, chosen: Tensor, how: Moe) -> Tens
         if gated:
             gate = of_experts(b, cur, il, "ffn_gate" + end, chosen)
             gate = _biased(b, gate, il, "ffn_gate" + end, chosen)
-        made = activate(gate, up, how.act, gated=gated, clamp=how.clamp)
+        made = activate(gate, up, how.act, gated=gated, clamp=clamp_of(b, il, "exp"))
     down = "ffn_down" + end
     return _biased(b, of_experts(b, made, il, down, chosen), il, down, chosen)
 
