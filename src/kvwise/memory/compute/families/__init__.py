@@ -13,10 +13,13 @@ from kvwise.memory.compute.families import (
     codec,
     delta_nets,
     dense,
+    drafts,
     encoders,
     experts,
     gated,
+    indexed,
     latent,
+    mamba,
     mixtures,
     per_layer,
     t5,
@@ -39,5 +42,8 @@ BUILDERS: dict[str, Build] = {
     **gated.ROWS,
     **mixtures.ROWS,
     **codec.ROWS,
+    **indexed.ROWS,
+    **mamba.ROWS,
+    **drafts.ROWS,
 }
 """Architecture -> its graph."""
