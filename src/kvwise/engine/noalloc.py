@@ -113,6 +113,7 @@ def negotiated(gpus: VirtualDevices | None, attempt: Callable[[], Run]) -> Run:
     Raises EngineError when none of the known ones will do, or the tool knows no RPC.
     """
     while True:
+        before = gpus.hellos if gpus else 0
         got = attempt()
         if gpus is None or gpus.major is not None:
             return got
@@ -123,7 +124,7 @@ def negotiated(gpus: VirtualDevices | None, attempt: Callable[[], Run]) -> Run:
                 "this build of llama.cpp has no RPC, so it cannot see virtual devices",
                 hint="use one built with -DGGML_RPC=ON, or the embedded engine",
             )
-        if got.loaded.failure("rpc_version") is None and got.outcome.clean:
+        if gpus.hellos == before:  # it failed before it came to the devices
             return got
         if not gpus.tries_left:
             raise EngineError(

@@ -88,7 +88,7 @@ class VirtualDevices:
         self._majors = majors
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
-        self._next = 0
+        self._next = self._hellos = 0
         self._major: int | None = None
         self._allocations: list[Allocation] = []
         self._used = [0] * len(self.gpus)
@@ -116,6 +116,11 @@ class VirtualDevices:
     def major(self) -> int | None:
         """The protocol major of the last client that stayed."""
         return self._major
+
+    @property
+    def hellos(self) -> int:
+        """How many clients have come so far."""
+        return self._hellos
 
     @property
     def tries_left(self) -> bool:
@@ -161,9 +166,10 @@ class VirtualDevices:
 
     # what a session asks
 
-    def major_to_offer(self) -> int:
-        """The major for a new client: the one that worked, or the next to try."""
+    def greet(self) -> int:
+        """A client came; the major for it: the one that worked, or the next to try."""
         with self._lock:
+            self._hellos += 1
             if self._major is not None:
                 return self._major
             return self._majors[min(self._next, len(self._majors) - 1)]

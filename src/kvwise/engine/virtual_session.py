@@ -87,7 +87,7 @@ class Session:
         # transport's capabilities. All zero: plain TCP.
         if len(body) not in (0, _HELLO_BYTES):
             raise WireError(f"a hello of {len(body)} bytes")
-        self._major = self._devices.major_to_offer()
+        self._major = self._devices.greet()
         return answer(self._major, 0, 0, shape=f"BBB{len(body) + 1 if body else 0}x")
 
     def _device_count(self, body: bytes) -> bytes:
