@@ -16,8 +16,7 @@ from kvwise.engine.outcome import Ending
 from kvwise.engine.printed import Printed, Total
 from kvwise.errors import DoesNotFit, UsageError
 from kvwise.verify import Row, Verification, compare, measured_ledger, verification_json, verify
-
-from .models import gemma3, smollm2
+from models import gemma3, smollm2
 
 TYPES = (("f16", "f16"), ("q8_0", "q8_0"), ("q8_0", "f16"))
 SLOTS = (("1", False), ("1", True), ("4", False), ("4", True))

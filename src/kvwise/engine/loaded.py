@@ -119,6 +119,8 @@ class Collector:
             seen = [old.event for old in self.loaded.failures]
             if event not in seen:  # `--fit` makes every load error appear twice
                 self.loaded.failures.append(record)
+            if event.code in ("draft_vocab", "speculation_off"):  # not fatal: it serves without
+                self.loaded.speculation = ""
         else:
             steps = (self._add_model, self._add_context, self._add_reserve, self._add_server)
             if not any(step(event) for step in steps):

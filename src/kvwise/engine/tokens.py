@@ -1,9 +1,10 @@
 """Exact token counts by the model's own tokenizer, of texts of any size.
 
 The engine is started with a context of one cell block, without warm-up, repacking or GPU layers:
-the weights are mapped and never touched, so it costs the vocabulary and little else. The whole
-text goes in one request, because every cut can change the count (a token may span it); the ids
-come back as JSON and are counted as they arrive, not kept.
+the weights are mapped and never touched, so it costs the vocabulary and little else. A text goes
+in one request, because a cut can change the count (a token may span it), except where the
+vocabulary proves that it cannot (`cuts.py`). The ids come back as JSON and are counted as they
+arrive, not kept.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from kvwise.engine.cuts import PIECE, Cuts, cuts_of
 from kvwise.engine.find import Engine
 from kvwise.engine.server import Server
 from kvwise.engine.settings import Run
@@ -28,8 +30,8 @@ _SMALLEST = Launch(
 MAX_BYTES = 1 << 30
 """Of one text: it is one string here and one in the engine. 40 MB took 14 s (engine-facts 2)."""
 
-Progress = Callable[[str, float], None]
-"""Called with what is being done (`load`, `tokenize`, `count`) and the seconds so far."""
+Progress = Callable[[int, int], None]
+"""Called with the characters done and all there are, before the first and after each piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,34 +72,63 @@ def read_text(path: str | Path) -> str:
 class Counter:
     """A running tokenizer. Use as a context manager."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, model: str) -> None:
         self.server = server
+        self._model = model
         self._added: int | None = None
+        self._cuts: Cuts | None = None
 
     @classmethod
     def start(cls, model: str | Path, *, engine: Engine | None = None) -> Self:
         """Load the model's vocabulary; raises like `Server.start`."""
-        return cls(Server.start(model, _SMALLEST, engine=engine, run=Run(warmup=False, threads=1)))
+        run = Run(warmup=False, threads=1)
+        return cls(Server.start(model, _SMALLEST, engine=engine, run=run), str(model))
 
     def count(
-        self, text: str, *, add_special: bool = True, parse_special: bool = True
+        self,
+        text: str,
+        *,
+        add_special: bool = True,
+        parse_special: bool = True,
+        progress: Progress | None = None,
     ) -> TokenCount:
         """Tokens of `text`, by default as llama-server counts a prompt: with what the model adds
         in front, and with special tokens in the text taken as such."""
         started = time.monotonic()
-        number = self._count(text, add_special, parse_special)
+        special = self._special() if add_special else 0
+        number = special + self._content(
+            text, parse_special, progress or (lambda _done, _all: None)
+        )
         return TokenCount(
             tokens=number,
             bytes=len(text.encode("utf-8")),
             characters=len(text),
-            special=self._special() if add_special else 0,
+            special=special,
             seconds=time.monotonic() - started,
         )
 
     def _special(self) -> int:
+        """What the model adds to every text: an empty one has nothing else."""
         if self._added is None:
             self._added = self._count("", add_special=True, parse_special=True)
         return self._added
+
+    def _content(self, text: str, parse_special: bool, progress: Progress) -> int:
+        """Tokens of the text alone. What is added depends on the model only, not on the text."""
+        progress(0, len(text))
+        number = done = 0
+        for piece in self._pieces(text):
+            number += self._count(piece, add_special=False, parse_special=parse_special)
+            done += len(piece)
+            progress(done, len(text))
+        return number
+
+    def _pieces(self, text: str) -> Iterable[str]:
+        if len(text) <= PIECE:
+            return (text,)
+        if self._cuts is None:
+            self._cuts = cuts_of(self._model)
+        return self._cuts.pieces(text)
 
     def _count(self, text: str, add_special: bool, parse_special: bool) -> int:
         body = {"content": text, "add_special": add_special, "parse_special": parse_special}
@@ -138,12 +169,8 @@ def count_file(
     progress: Progress | None = None,
 ) -> TokenCount:
     """Tokens of a text file for a model on disk. Raises SourceError, UsageError, EngineError."""
-    started = time.monotonic()
-    tell = progress or (lambda _what, _seconds: None)
-    tell("load", 0.0)
     text = read_text(path)
     with Counter.start(model, engine=engine) as counter:
-        tell("tokenize", time.monotonic() - started)
-        result = counter.count(text, add_special=add_special, parse_special=parse_special)
-    tell("count", time.monotonic() - started)
-    return replace(result, seconds=time.monotonic() - started)
+        return counter.count(
+            text, add_special=add_special, parse_special=parse_special, progress=progress
+        )
