@@ -83,3 +83,14 @@ def test_a_block_of_no_bytes_stays_in_the_list_as_in_ggml() -> None:
     assert (blocks.offsets, blocks.sizes[0] > 64) == ([64], True)
     blocks.free(first, 64)
     assert blocks.offsets == [0]
+
+
+def test_a_tensor_of_no_bytes_may_be_freed_behind_the_endless_block() -> None:
+    """As in recurrent graphs: the rows of no other sequence lie where a larger tensor ended."""
+    blocks = FreeList(32)
+    first, empty = blocks.alloc(64), blocks.alloc(0)
+    blocks.free(first, 64)
+    blocks.free(empty, 0)
+    assert (blocks.offsets, blocks.sizes) == ([0, 64], [ENDLESS, 0])
+    assert blocks.alloc(32) == 0
+    assert blocks.peak == 64

@@ -60,7 +60,6 @@ class FreeList:
         size = self.pad(size)
         end = offset + size
         offsets, sizes = self.offsets, self.sizes
-        place = 0
         for place, start in enumerate(offsets):
             if start + sizes[place] == offset:
                 sizes[place] += size
@@ -72,9 +71,8 @@ class FreeList:
                 if place > 0:
                     self._join(place - 1)
                 return
-            if start > end:
-                break
-        place = next(place for place, start in enumerate(offsets) if start >= offset)
+        # a block of no bytes may lie behind the start of the endless one, and then follows it
+        place = next((at for at, start in enumerate(offsets) if start >= offset), len(offsets))
         offsets.insert(place, offset)
         sizes.insert(place, size)
 
