@@ -12,7 +12,8 @@ from kvwise.memory.compute import state_ops as st
 from kvwise.memory.compute.builder import Builder
 from kvwise.memory.compute.families.rows import Build
 from kvwise.memory.compute.graph import Tensor
-from kvwise.memory.compute.pieces import attention, delta, embed, norm, output, recurrent
+from kvwise.memory.compute.pieces import attention, delta, embed, norm, recurrent
+from kvwise.memory.compute.pieces.decoder import Decoder, finish
 from kvwise.memory.compute.pieces.ffn import ffn
 from kvwise.memory.compute.pieces.linear import linear
 from kvwise.memory.compute.pieces.moe import Moe, moe
@@ -34,7 +35,7 @@ def _build(b: Builder, *, next_: bool) -> None:
         x = ops.add(cur, x)
         cur = _feed_forward(b, norm.layer(b, x, il, "post_attention_norm"), il)
         x = ops.add(cur, x)
-    output.all_rows(b, x)
+    finish(b, x, Decoder(rows="normed"))
 
 
 def _attention(b: Builder, x: Tensor, il: int, *, next_: bool) -> Tensor:
@@ -62,7 +63,7 @@ def _linear_attention(b: Builder, x: Tensor, il: int, *, next_: bool) -> Tensor:
     model, steps, n_seqs = b.model, recurrent.sequence_tokens(b), b.n_seqs
     heads_v = model.ssm_dt_rank
     sizes = (model.ssm_d_state, model.ssm_n_group, model.ssm_d_inner // heads_v, heads_v)
-    head_k, heads_k, head_v, _ = sizes
+    _, heads_k, head_v, _ = sizes
     if next_:
         mixed, z = _mixed_next(b, x, il, sizes)
         beta, decay = _gates_next(b, x, il, sizes)
@@ -72,8 +73,7 @@ def _linear_attention(b: Builder, x: Tensor, il: int, *, next_: bool) -> Tensor:
         z = linear(b, x, il, "attn_gate", bias=False)
         beta, decay = _gates(b, x, il, heads_v)
     kernel = b.need(il, "ssm_conv1d.weight")
-    channels = model.ssm_d_inner + 2 * heads_k * head_k
-    rolled = recurrent.roll(b, il, mixed, kernel.ne[0], channels)
+    rolled = recurrent.roll(b, il, mixed, kernel.ne[0])
     state = ops.reshape(recurrent.read(b, "s", il), head_v, head_v, heads_v, n_seqs)
     mixed = ops.unary("SILU", st.ssm_conv(rolled, kernel))
     q, k, v = _split(b, mixed, sizes)

@@ -40,15 +40,6 @@ def hand_out(b: Builder, x: Tensor) -> None:
     b.expand(x)
 
 
-def all_rows(b: Builder, x: Tensor) -> None:
-    """Final norm of every row, handed out as it is; logits of the rows that are asked for."""
-    cur = final_norm(b, x)
-    b.outputs.append(cur)
-    cur = ops.get_rows(cur, b.out_rows())
-    b.embd = cur
-    hand_out(b, logits(b, cur, bias=False))
-
-
 def pooling(b: Builder) -> None:
     """One vector per sequence, when embeddings are asked for."""
     if not b.context.embeddings:

@@ -81,22 +81,26 @@ def write(b: Builder, side: Side, il: int, state: Tensor, *, flat: bool = True) 
         b.expand(ops.cpy(state, ops.view_2d(store, width, b.n_seqs, step)))
 
 
-def roll(b: Builder, il: int, x: Tensor, taps: int, channels: int) -> Tensor:
+def roll(b: Builder, il: int, x: Tensor, taps: int, *, newest_first: bool = False) -> Tensor:
     """The convolution's input: kept steps before `x` [channels, tokens, sequences].
 
     Keeps the last steps, and with snapshots those before each of the last tokens.
     """
-    store = storage(b, "r", il)
-    kept = ops.reshape(read(b, "r", il), taps - 1, channels, b.n_seqs)
+    kept = ops.reshape(read(b, "r", il), taps - 1, x.ne[0], b.n_seqs)
     cur = ops.concat(kept, ops.transpose(x), 0)
-    row = (taps - 1) * channels
-    snapshots = state_cache(b).n_rs_seq + 1
-    cells = state_cache(b).cells
-    for number in range(1, snapshots + 1):
-        first = max(0, cur.ne[0] - kept.ne[0] - snapshots + number)
-        last = ops.view_3d(
-            cur, (taps - 1, channels, b.n_seqs), (cur.nb[1], cur.nb[2]), first * cur.nb[0]
-        )
-        place = (snapshots - number) * cells * row * store.type.size
-        b.expand(ops.cpy(last, ops.view_2d(store, row, b.n_seqs, store.nb[1], place)))
+    keep(b, il, cur, taps, newest_first=newest_first)
     return cur
+
+
+def keep(b: Builder, il: int, cur: Tensor, taps: int, *, newest_first: bool) -> None:
+    """Write the last steps of `cur` back, for each snapshot."""
+    store, cache = storage(b, "r", il), state_cache(b)
+    width, row = cur.ne[1], (taps - 1) * cur.ne[1]
+    snapshots = range(cache.n_rs_seq + 1)
+    if newest_first:  # not more than there are tokens; the delta net writes all, oldest first
+        snapshots = snapshots[: sequence_tokens(b)]
+    for age in snapshots if newest_first else reversed(snapshots):
+        first = max(0, cur.ne[0] - (taps - 1) - age)
+        last = ops.view_3d(cur, (taps - 1, width, b.n_seqs), cur.nb[1:3], first * cur.nb[0])
+        place = age * cache.cells * row * store.type.size
+        b.expand(ops.cpy(last, ops.view_2d(store, row, b.n_seqs, store.nb[1], place)))
