@@ -66,6 +66,7 @@ class Builder:
         self.unfused = unfused  # fused operations (ggml's names) that are switched off
         self.fused_nodes: list[tuple[Tensor, int]] = []  # with their layer: fused.py asks where
         self.n_layer = model.n_layer
+        self.period = 0  # if set, layer i has the weights of layer i modulo this
         self.n_embd = model.n_embd
         self.graph = Graph()
         self.embd: Tensor | None = None  # what pooling looks at: the final norm's result
@@ -124,10 +125,14 @@ class Builder:
         `il` picks the copy of RoPE factors on that layer's device.
         """
         row = self._table.get(name)
-        home = None if row is None else self.homes.of(name, il)
+        home = None if row is None else self.homes.of(name, None if il is None else self._block(il))
         if row is None or home is None:
             return None
         return self._made(row, home)
+
+    def _block(self, il: int) -> int:
+        """The layer whose weights layer `il` has."""
+        return il % self.period if self.period else il
 
     def _made(self, row: Weight, home: int) -> Tensor:
         key = (row.name, home)
@@ -138,15 +143,15 @@ class Builder:
 
     def w(self, il: int, name: str) -> Tensor | None:
         """Weight `blk.IL.NAME`, if the file has it."""
-        return self.top(f"blk.{il}.{name}")
+        return self.top(f"blk.{self._block(il)}.{name}")
 
     def has(self, il: int, name: str) -> bool:
         """Whether the file has `blk.IL.NAME`; does not count as a use."""
-        return f"blk.{il}.{name}" in self._table
+        return f"blk.{self._block(il)}.{name}" in self._table
 
     def leave(self, il: int, start: str) -> None:
         """llama.cpp's own graph leaves the weights `blk.IL.START...` of this model unused."""
-        self.leave_all(f"blk.{il}.{start}")
+        self.leave_all(f"blk.{self._block(il)}.{start}")
 
     def leave_all(self, prefix: str) -> None:
         """llama.cpp's own graph leaves the weights `PREFIX...` of this model unused."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from kvwise.memory.compute.builder import Builder
 from kvwise.memory.compute.families import (
+    adapters,
     codec,
     delta_nets,
     dense,
@@ -22,6 +23,7 @@ from kvwise.memory.compute.families import (
     mamba,
     mixtures,
     per_layer,
+    singles,
     t5,
     variants,
     windowed,
@@ -41,6 +43,8 @@ BUILDERS: dict[str, Build] = {
     **t5.ROWS,
     **gated.ROWS,
     **mixtures.ROWS,
+    **singles.ROWS,
+    **adapters.ROWS,
     **codec.ROWS,
     **indexed.ROWS,
     **mamba.ROWS,
