@@ -77,7 +77,11 @@ class Builder:
         self._inputs: dict[object, Tensor] = {}
         self._cache_tensors: dict[tuple[str, int], Tensor] = {}
         self._cache_of: dict[int, Cache] = {
-            layer: cache for cache in caches if cache.kind == "kv" for layer in cache.layers
+            # the first cache of a layer holds its KV, a second one what its indexer looks at
+            layer: cache
+            for cache in reversed(caches)
+            if cache.kind == "kv"
+            for layer in cache.layers
         }
         full = placement.gpu_layers > model.n_layer_all
         self._pins_norms = self.n_tokens < PIN_BELOW or full

@@ -139,6 +139,10 @@ def add(a: Tensor, b: Tensor) -> Tensor:
     return new("ADD", a.type, a.ne, (a, b))
 
 
+def add_inplace(a: Tensor, b: Tensor) -> Tensor:
+    return onto("ADD", a, a, b)
+
+
 def sub(a: Tensor, b: Tensor) -> Tensor:
     return new("SUB", a.type, a.ne, (a, b))
 
@@ -213,6 +217,11 @@ def sum_rows(x: Tensor) -> Tensor:
 
 def mean(x: Tensor) -> Tensor:
     return new("MEAN", F32, (1, *x.ne[1:]), (x,))
+
+
+def pool_rows(x: Tensor, size: int) -> Tensor:
+    """The maximum of every `size` elements of a row (ggml_pool_2d)."""
+    return new("POOL_2D", F32, (x.ne[0] // size, *x.ne[1:]), (x,))
 
 
 def argsort(x: Tensor) -> Tensor:

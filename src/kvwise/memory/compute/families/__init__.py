@@ -11,6 +11,7 @@ from collections.abc import Callable
 from kvwise.memory.compute.builder import Builder
 from kvwise.memory.compute.families import (
     adapters,
+    blocks,
     codec,
     delta_nets,
     dense,
@@ -22,6 +23,7 @@ from kvwise.memory.compute.families import (
     latent,
     mamba,
     mixtures,
+    mtp,
     per_layer,
     singles,
     t5,
@@ -49,5 +51,9 @@ BUILDERS: dict[str, Build] = {
     **indexed.ROWS,
     **mamba.ROWS,
     **drafts.ROWS,
+    **blocks.ROWS,
 }
 """Architecture -> its graph."""
+
+DRAFTS: dict[str, Build] = {**BUILDERS, **mtp.ROWS}
+"""Architecture -> the graph of a draft context: of its MTP layers, or the whole model's again."""
