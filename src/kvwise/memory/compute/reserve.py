@@ -16,7 +16,7 @@ from kvwise.memory.compute.allocate import peaks
 from kvwise.memory.compute.backend import Backend
 from kvwise.memory.compute.builder import Batch, Builder, Unbuildable
 from kvwise.memory.compute.devices import backends_for
-from kvwise.memory.compute.families import BUILDERS
+from kvwise.memory.compute.families import BUILDERS, DRAFTS, mtp
 from kvwise.memory.compute.fused import unfused
 from kvwise.memory.compute.graph import Graph
 from kvwise.memory.compute.homes import Homes
@@ -72,7 +72,8 @@ def build(job: Job, size: Batch | None = None) -> Graph:
         if off:
             builder = _built(job, size, off)
     graph = builder.graph
-    left = unused(job.model, job.weights, graph.weights)
+    apart = job.context.mtp and job.model.architecture in mtp.ROWS
+    left = unused(job.model, job.weights, graph.weights, mtp=apart)
     if left:
         raise Unbuildable(f"the graph does not use {left[0]}")
     return graph
@@ -81,9 +82,11 @@ def build(job: Job, size: Batch | None = None) -> Graph:
 def _built(job: Job, size: Batch, off: Collection[str]) -> Builder:
     """A finished builder; `off`: fused operations that are not to be used."""
     model = job.model
-    family = BUILDERS.get(model.architecture)
+    draft = job.context.mtp
+    family = (DRAFTS if draft else BUILDERS).get(model.architecture)
     if family is None:
-        raise Unbuildable(f"no graph for {model.architecture}")
+        whose = "the MTP layers of " if draft else ""
+        raise Unbuildable(f"no graph for {whose}{model.architecture}")
     builder = Builder(
         model=model,
         context=job.context,

@@ -17,9 +17,15 @@ _BESIDE = re.compile(
 """Heads of embedding models, RoPE factors for another context, MTP and vision parts."""
 
 
-def unused(model: Model, weights: Weights, used: Iterable[str]) -> list[str]:
-    """Names of loaded weights of the main graph that `used` does not have."""
+def unused(model: Model, weights: Weights, used: Iterable[str], *, mtp: bool = False) -> list[str]:
+    """Names of loaded weights of the graph that `used` does not have.
+
+    `mtp`: the graph is that of the first MTP layer, which leaves all others alone.
+    """
     known = set(used)
+    if mtp:
+        own = f"blk.{model.n_layer}."
+        return [name for name in weights.where if name.startswith(own) and name not in known]
     trunk = model.n_layer
     left = []
     for name in weights.where:

@@ -31,14 +31,14 @@ def _build(b: Builder, *, next_: bool) -> None:
         if b.model.is_recr(il):
             cur = _linear_attention(b, cur, il, next_=next_)
         else:
-            cur = _attention(b, cur, il, next_=next_)
+            cur = attend(b, cur, il, next_=next_)
         x = ops.add(cur, x)
-        cur = _feed_forward(b, norm.layer(b, x, il, "post_attention_norm"), il)
+        cur = feed_forward(b, norm.layer(b, x, il, "post_attention_norm"), il)
         x = ops.add(cur, x)
     finish(b, x, Decoder(rows="normed"))
 
 
-def _attention(b: Builder, x: Tensor, il: int, *, next_: bool) -> Tensor:
+def attend(b: Builder, x: Tensor, il: int, *, next_: bool) -> Tensor:
     """Each head of Q stands beside its gate in one product."""
     model, n = b.model, b.n_tokens
     head, heads, heads_kv = model.n_embd_head_v(il), model.n_head[il], model.n_head_kv[il]
@@ -163,7 +163,7 @@ def _mixed_next(b: Builder, x: Tensor, il: int, sizes: Heads) -> tuple[Tensor, T
     return ops.concat(ops.concat(q, k, 0), v, 0), ops.cont(parts[3])
 
 
-def _feed_forward(b: Builder, x: Tensor, il: int) -> Tensor:
+def feed_forward(b: Builder, x: Tensor, il: int) -> Tensor:
     """A dense network, or experts and a shared one behind a gate of its own."""
     if not b.has(il, "ffn_gate_inp.weight"):
         return ffn(b, x, il, bias=False)

@@ -87,6 +87,8 @@ def _muse_glimmer(b: Builder) -> None:
     _normed_twice(b, how, pinned=False)
 
 
+STEP35 = Attention(qk_norm="before", two_sizes=True, factors=_full_layers, gate=_sigmoid_of_heads)
+
 ROWS: dict[str, Build] = {
     "afmoe": _afmoe,
     "muse-glimmer": _muse_glimmer,
@@ -94,9 +96,6 @@ ROWS: dict[str, Build] = {
         Attention(qk_norm="before", gate=_softplus), moe=AS_GIVEN, shared="plain"
     ),
     "step35": plain(
-        Attention(
-            qk_norm="before", two_sizes=True, factors=_full_layers, gate=_sigmoid_of_heads
-        ),
-        moe=AS_GIVEN, shared="plain", rows="stream",
+        STEP35, moe=AS_GIVEN, shared="plain", rows="stream",
     ),
 }  # fmt: skip
