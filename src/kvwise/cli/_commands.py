@@ -134,7 +134,7 @@ class Command(click.Command):
         if self.engine:
             formatter.write_paragraph()
             formatter.write_text(printer.say(phrase(_ENGINE_FLAGS)))
-        rows = [(flag, printer.say(phrase(text))) for flag, text in self._option_rows()]
+        rows = self._option_rows(printer)
         if rows:
             with formatter.section(printer.say(phrase("Options"))):
                 formatter.write_dl(rows)
@@ -143,15 +143,15 @@ class Command(click.Command):
             for example in self.examples:
                 formatter.write(f"  $ {example}\n")
 
-    def _option_rows(self) -> list[tuple[str, str]]:
+    def _option_rows(self, printer: Printer) -> list[tuple[str, str]]:
         rows = [
-            (", ".join(option.opts) + _metavar(option), option.help or "")
+            (", ".join(option.opts) + _metavar(option), printer.say(phrase(option.help or "")))
             for option in self.params
             if isinstance(option, click.Option) and not option.hidden
         ]
         if self.engine:
             rows += [
-                (f"{row.name} {row.value}".rstrip(), f"{row.help[:1].upper()}{row.help[1:]}.")
+                (f"{row.name} {row.value}".rstrip(), printer.say(phrase(row.help)).capitalize())
                 for row in OPTIONS
                 if row.ours
             ]

@@ -24,8 +24,9 @@ _LAYER = re.compile(r"^blk\.(\d+)\.")
 
 
 @make_command(
-    "Say what a model file is: architecture, layers, heads, windows, what a token of context "
-    "costs in each cache type, tensors by layer and type. Only the header is read.",
+    "Say what a model file is.\n\n"
+    "Architecture, layers, heads, windows, what a token of context costs in each cache type, "
+    "tensors by layer and type. Only the header is read.",
     MODEL,
     SHAPE,
     examples=("kvwise inspect model.gguf", "kvwise inspect hf:Qwen/Qwen3-8B-GGUF:Q4_K_M -v"),

@@ -29,9 +29,10 @@ from kvwise.units import parse_count
 
 
 @make_command(
-    "Find the best settings for what you need on the GPUs you have (or name), say why, and print "
-    "the command. Flags of llama.cpp that you give stay as they are. Exit code 3 with the nearest "
-    "plan if the request cannot be met.",
+    "Find the best settings for what you need.\n\n"
+    "On the GPUs you have or name: the settings, why, what else is worth a look, and the command. "
+    "Flags of llama.cpp that you give stay as they are. Exit code 3 with the nearest plan if the "
+    "request cannot be met.",
     MODEL,
     click.Option(
         ["--goal"],

@@ -31,8 +31,9 @@ EXIT_DOES_NOT_FIT = 3
 
 
 @make_command(
-    "Account for every byte of exactly these settings: weights, KV cache, compute and output "
-    "buffers, device by device. Exit code 3 if it does not fit or llama.cpp would refuse it.",
+    "Account for every byte of exactly these settings.\n\n"
+    "Weights, KV cache, compute and output buffers, device by device. Exit code 3 if it does not "
+    "fit or llama.cpp would refuse it.",
     MODEL,
     *DEVICE_OPTIONS,
     SHAPE,

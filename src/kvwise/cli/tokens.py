@@ -21,8 +21,9 @@ EXIT_TOO_LONG = 3
 
 
 @make_command(
-    "Count the tokens of a text file (- = stdin) exactly, by the model's own tokenizer, and say "
-    "what is left of a context. Exit code 3 if it does not fit the context that -c asks for.",
+    "Count the tokens of a text exactly, and say what is left of a context.\n\n"
+    "By the model's own tokenizer; - is stdin. Exit code 3 if the text does not fit the context "
+    "that -c asks for.",
     click.Argument(["model"]),
     click.Argument(["file"]),
     click.Option(["--no-special"], is_flag=True,

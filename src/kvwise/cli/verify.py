@@ -26,9 +26,9 @@ EXIT_DIFFERS = 3
 
 
 @make_command(
-    "Load a model on the real engine with exactly these settings, generate, and show computed and "
-    "measured bytes side by side. Exit code 3 if a weights, cache or output line differs, or if "
-    "one of several runs fails.",
+    "Load and generate for real: computed and measured bytes side by side.\n\n"
+    "The engine loads the model with exactly these settings and answers a prompt. Exit code 3 if a "
+    "weights, cache or output line differs, or if one of several runs fails.",
     MODEL,
     ENGINE,
     click.Option(["--runs"], type=click.IntRange(1), default=1, help="Load and generate N times."),
