@@ -22,7 +22,7 @@ from kvwise.gguf.open import open_header
 from kvwise.launch import Launch
 from kvwise.memory.account import account
 from kvwise.memory.ledger import Ledger
-from kvwise.simulate import simulate, simulation
+from kvwise.simulate import command, simulate, simulation
 from kvwise.units import GIB, MIB
 from models import smollm2
 
@@ -122,6 +122,33 @@ def test_no_tool_can_be_asked_for_odd_numbers_of_logits() -> None:
     launch = replace(PLAIN, n_outputs_max=7)
     with pytest.raises(UsageError, match="another number of logits"):
         simulate(QWEN, launch, [CARD], engine=Engine("binary", "/nonexistent/llama-server"))
+
+
+def test_the_command_is_shown_without_running_it(tmp_path: Path) -> None:
+    for name in ("llama-server", "llama-fit-params"):
+        (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    engine = Engine("binary", str(tmp_path / "llama-server"))
+    argv = command(QWEN, replace(PLAIN, n_outputs_max=0), [CARD], engine=engine)
+    assert argv[:7] == (
+        str(tmp_path / "llama-fit-params"), "-m", "TWIN", "--rpc", "127.0.0.1:PORT", "-dev", "RPC0",
+    )  # fmt: skip
+    served = command(QWEN, PLAIN, [CARD], engine=engine)
+    assert served[0] == str(tmp_path / "llama-server")
+    assert "127.0.0.1:PORT" in served
+    alone = command(QWEN, replace(PLAIN, n_outputs_max=0), [], engine=engine)
+    assert alone[alone.index("-dev") + 1] == "none"
+
+
+def test_one_gpu_of_several_is_the_only_one_asked_about(tmp_path: Path) -> None:
+    tool = tmp_path / "llama-fit-params"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    launch = replace(PLAIN, n_outputs_max=0, split_mode="none", main_gpu=1)
+    engine = Engine("binary", str(tmp_path / "llama-server"))
+    argv = command(QWEN, launch, [CARD, replace(CARD, index=1)], engine=engine)
+    assert argv[argv.index("-dev") + 1] == "RPC0"
+    assert argv[argv.index("-mg") + 1] == "0"
 
 
 @pytest.mark.parametrize("ref", ["/nonexistent/model.gguf", "hf:", str(Path(__file__))])

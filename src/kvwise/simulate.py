@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from kvwise.arch import describe
 from kvwise.device import Device, Host
@@ -26,6 +27,9 @@ from kvwise.gguf.writer import write_twin
 from kvwise.launch import Launch
 from kvwise.memory.ledger import Ledger
 from kvwise.memory.placement import select
+
+_FIT = "llama-fit-params"
+How = Literal["embedded", "fit", "server"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +76,43 @@ def simulation(
     engine = engine or find()
     model = describe(open_header(ref))
     chosen = select(launch, devices)
+    how = _how(engine, launch, chosen)
     with ExitStack() as stack:
         path = stack.enter_context(_file(ref))
         gpus = None
         if chosen:
-            _needs_binary(engine, chosen)
             gpus = stack.enter_context(VirtualDevices(map(VirtualGPU.of, chosen)))
-        said = _ask(engine, path, launch, gpus, limit_s)
+        said = _ask(how, engine, path, launch, gpus, limit_s=limit_s)
     ledger = ledger_of(said, model, launch, chosen, host)
     return Simulation(ledger, said.rows, said.argv, engine)
 
 
-def _needs_binary(engine: Engine, devices: Sequence[Device]) -> None:
-    if engine.kind == "embedded":
-        raise UsageError(
-            "the embedded engine cannot simulate {device}: it knows only this processor",
-            device=devices[0].name,
-            hint="give --engine PATH of a llama.cpp built with RPC, or leave the devices out",
-        )
+def command(
+    ref: str, launch: Launch, devices: Sequence[Device] = (), *, engine: Engine | None = None
+) -> tuple[str, ...]:
+    """The command that `simulate` would run; `TWIN` and `PORT` stand for what is made for it.
+
+    Raises UsageError and Refused as `simulate` does before it starts anything.
+    """
+    engine = engine or find()
+    chosen = select(launch, devices)
+    how = _how(engine, launch, chosen)
+    path = Path(ref if _is_gguf(ref) else "TWIN")
+    gpus = VirtualDevices(map(VirtualGPU.of, chosen)) if chosen else None
+    try:
+        asked = _asked(launch, gpus)
+        if how == "embedded":
+            argv = noalloc_server.embedded_command(path, _embedded(launch))
+        elif how == "fit":
+            argv = fit.command(_fit_params(engine), path, asked, gpus)
+        else:
+            argv = noalloc_server.server_command(engine, path, asked, gpus)
+    finally:
+        if gpus is not None:
+            gpus.close()
+    if gpus is not None:
+        argv = [word.replace(gpus.endpoint, "127.0.0.1:PORT") for word in argv]
+    return tuple(argv)
 
 
 @contextmanager
@@ -112,27 +135,55 @@ def _is_gguf(ref: str) -> bool:
         return False
 
 
-def _ask(
-    engine: Engine, path: Path, launch: Launch, gpus: VirtualDevices | None, limit_s: float
-) -> Pass:
-    """llama-fit-params where it has the flags and is there, else a server."""
+def _how(engine: Engine, launch: Launch, devices: Sequence[Device]) -> How:
+    """Who is asked: llama-fit-params where it has the flags and is there, else a server."""
     if engine.kind == "embedded":
-        here = replace(launch, devices=(), n_gpu_layers=0)
-        return noalloc_server.in_embedded(path, here, limit_s=limit_s)
-    # The GPUs are those that `-dev` and `-sm none` left, so both have had their say.
-    one = launch.split_mode == "none"
-    launch = replace(
-        launch,
-        devices=() if gpus else ("none",),
-        main_gpu=0 if one else launch.main_gpu,
-    )
-    tool = engine.tool("llama-fit-params")
-    if tool is not None and fit.expressible(launch):
-        return fit.measure(tool, path, launch, gpus, limit_s=limit_s)
+        if devices:
+            raise UsageError(
+                "the embedded engine cannot simulate {device}: it knows only this processor",
+                device=devices[0].name,
+                hint="give --engine PATH of a llama.cpp built with RPC, or leave the devices out",
+            )
+        return "embedded"
+    if fit.expressible(launch) and engine.tool(_FIT) is not None:
+        return "fit"
     if not noalloc_server.expressible(launch):
         raise UsageError(
             "{engine} cannot be asked about this launch: its tools keep another number of logits",
             engine=engine.name,
             hint="leave --n-outputs-max to the engine",
         )
-    return noalloc_server.in_server(engine, path, launch, gpus, limit_s=limit_s)
+    return "server"
+
+
+def _fit_params(engine: Engine) -> Path:
+    tool = engine.tool(_FIT)
+    assert tool is not None  # noqa: S101 (`_how` looked)
+    return tool
+
+
+def _asked(launch: Launch, gpus: VirtualDevices | None) -> Launch:
+    """The launch for a tool whose GPUs are those that `-dev` and `-sm none` left."""
+    main_gpu = 0 if launch.split_mode == "none" else launch.main_gpu
+    return replace(launch, devices=() if gpus else ("none",), main_gpu=main_gpu)
+
+
+def _ask(
+    how: How,
+    engine: Engine,
+    path: Path,
+    launch: Launch,
+    gpus: VirtualDevices | None,
+    *,
+    limit_s: float,
+) -> Pass:
+    if how == "embedded":
+        return noalloc_server.in_embedded(path, _embedded(launch), limit_s=limit_s)
+    asked = _asked(launch, gpus)
+    if how == "fit":
+        return fit.measure(_fit_params(engine), path, asked, gpus, limit_s=limit_s)
+    return noalloc_server.in_server(engine, path, asked, gpus, limit_s=limit_s)
+
+
+def _embedded(launch: Launch) -> Launch:
+    return replace(launch, devices=(), n_gpu_layers=0)

@@ -89,6 +89,14 @@ def expressible(launch: Launch) -> bool:
     return every and one_cache and plain and not (launch.spec_types or launch.model_draft)
 
 
+def command(
+    tool: Path, model: Path, launch: Launch, gpus: VirtualDevices | None = None
+) -> list[str]:
+    """The command that `measure` runs."""
+    argv = [str(tool), "-m", str(model), *on_virtual(gpus), *settings(launch, gpus)]
+    return [*argv, "--fit-print", "on", *EVERYTHING]
+
+
 def measure(
     tool: Path,
     model: Path,
@@ -101,8 +109,7 @@ def measure(
 
     Raises Refused with the engine's reason when it would not start, EngineError for anything else.
     """
-    argv = [str(tool), "-m", str(model), *on_virtual(gpus), *settings(launch, gpus)]
-    argv += ["--fit-print", "on", *EVERYTHING]
+    argv = command(tool, model, launch, gpus)
     found: Pass | None = None
     for _ in range(_TRIES):
         got = negotiated(gpus, lambda: run(argv, limit_s=limit_s))

@@ -58,6 +58,13 @@ def in_server(
 
     Raises Refused with the engine's reason, EngineError, UsageError for flags it does not know.
     """
+    return _asked(server_command(engine, model, launch, gpus), gpus, limit_s)
+
+
+def server_command(
+    engine: Engine, model: Path, launch: Launch, gpus: VirtualDevices | None = None
+) -> list[str]:
+    """The command that `in_server` runs; raises UsageError."""
     wanted = replace(
         launch,
         fit=True,
@@ -66,8 +73,7 @@ def in_server(
     )
     # Not "exact": that would switch the very pass off. Warming up would only come later.
     start = Start(exact=False, warmup=False, special=(*on_virtual(gpus), *EVERYTHING))
-    argv = server_argv(engine, str(model), wanted, start)
-    return _asked(argv, gpus, limit_s)
+    return server_argv(engine, str(model), wanted, start)
 
 
 def in_embedded(model: Path, launch: Launch, *, limit_s: float = 120.0) -> Pass:

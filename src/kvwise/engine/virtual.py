@@ -95,12 +95,13 @@ class VirtualDevices:
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._closing = False
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=_MAX_CONNECTIONS)
+        self._port = int(self._listener.getsockname()[1])
         self._thread = threading.Thread(target=self._accept, name="kvwise-virtual", daemon=True)
 
     @property
     def endpoint(self) -> str:
         """`127.0.0.1:PORT`, as `--rpc` takes it."""
-        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+        return f"127.0.0.1:{self._port}"
 
     @property
     def names(self) -> tuple[str, ...]:
