@@ -41,9 +41,14 @@ def kv_input(b: Builder, il: int) -> KvInput:
         b.input(("k_rows", key), I64, n),
         b.input(("v_rows", key), I64, v_rows),
         mask_input(b, cache),
-        _k_rotation(b, cache),
-        _v_rotation(b, cache),
+        _k_rotation(b, cache) if _rotates(b) else None,
+        _v_rotation(b, cache) if _rotates(b) else None,
     )
+
+
+def _rotates(b: Builder) -> bool:
+    """Not where windows stand beside recurrent states (build_inp_mem_hybrid_iswa)."""
+    return b.model.swa_type == "none" or all(cache.kind != "recurrent" for cache in b.caches)
 
 
 def mask_input(b: Builder, cache: Cache) -> Tensor:

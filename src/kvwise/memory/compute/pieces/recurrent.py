@@ -92,14 +92,16 @@ def roll(b: Builder, il: int, x: Tensor, taps: int, *, newest_first: bool = Fals
     return cur
 
 
-def keep(b: Builder, il: int, cur: Tensor, taps: int, *, newest_first: bool) -> None:
-    """Write the last steps of `cur` back, for each snapshot."""
+def keep(
+    b: Builder, il: int, cur: Tensor, taps: int, *, newest_first: bool, snapshots: int | None = None
+) -> None:
+    """Write the last steps of `cur` back, for each snapshot (None: all that the cache has)."""
     store, cache = storage(b, "r", il), state_cache(b)
     width, row = cur.ne[1], (taps - 1) * cur.ne[1]
-    snapshots = range(cache.n_rs_seq + 1)
+    ages = range(cache.n_rs_seq + 1 if snapshots is None else snapshots)
     if newest_first:  # not more than there are tokens; the delta net writes all, oldest first
-        snapshots = snapshots[: sequence_tokens(b)]
-    for age in snapshots if newest_first else reversed(snapshots):
+        ages = ages[: sequence_tokens(b)]
+    for age in ages if newest_first else reversed(ages):
         first = max(0, cur.ne[0] - (taps - 1) - age)
         last = ops.view_3d(cur, (taps - 1, width, b.n_seqs), cur.nb[1:3], first * cur.nb[0])
         place = age * cache.cells * row * store.type.size
