@@ -25,6 +25,8 @@ from kvwise.memory.compute.families import (
     mixtures,
     mtp,
     per_layer,
+    rwkv,
+    short_conv,
     singles,
     t5,
     variants,
@@ -52,6 +54,8 @@ BUILDERS: dict[str, Build] = {
     **mamba.ROWS,
     **drafts.ROWS,
     **blocks.ROWS,
+    **short_conv.ROWS,
+    **rwkv.ROWS,
 }
 """Architecture -> its graph."""
 
