@@ -21,10 +21,12 @@ from kvwise.memory.compute.families import (
     gated,
     indexed,
     latent,
+    lightning,
     mamba,
     mixtures,
     mtp,
     per_layer,
+    plamo2,
     rwkv,
     short_conv,
     singles,
@@ -56,6 +58,8 @@ BUILDERS: dict[str, Build] = {
     **blocks.ROWS,
     **short_conv.ROWS,
     **rwkv.ROWS,
+    **lightning.ROWS,
+    **plamo2.ROWS,
 }
 """Architecture -> its graph."""
 
