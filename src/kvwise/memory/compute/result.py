@@ -17,6 +17,7 @@ from kvwise.launch import Launch
 from kvwise.memory.backends import BackendKind, kind_of
 from kvwise.memory.compute.builder import Unbuildable
 from kvwise.memory.compute.estimate import estimate
+from kvwise.memory.compute.families import UNPROVEN
 from kvwise.memory.compute.reserve import Job, batch, build, job, sizes
 from kvwise.memory.context import Context
 from kvwise.memory.ledger import Basis, Cache
@@ -102,7 +103,23 @@ def _result(key: _Key) -> ComputeResult:
     nodes = len(graph.nodes)
     reason = phrase("simulated allocation of the {nodes} nodes of llama.cpp's graph", nodes=nodes)
     return ComputeResult(
-        _by_device(found), "computed", reason, n_nodes=nodes, n_leafs=len(graph.leafs)
+        _by_device(found),
+        "computed",
+        reason,
+        _doubts(key.model.architecture),
+        n_nodes=nodes,
+        n_leafs=len(graph.leafs),
+    )
+
+
+def _doubts(architecture: str) -> tuple[Phrase, ...]:
+    if architecture not in UNPROVEN:
+        return ()
+    return (
+        phrase(
+            "the graph of {architecture} follows llama.cpp's source, no recorded graph proves it",
+            architecture=architecture,
+        ),
     )
 
 

@@ -65,3 +65,20 @@ BUILDERS: dict[str, Build] = {
 
 DRAFTS: dict[str, Build] = {**BUILDERS, **mtp.ROWS}
 """Architecture -> the graph of a draft context: of its MTP layers, or the whole model's again."""
+
+UNPROVEN = frozenset(
+    {
+        "chameleon",
+        "codeshell",
+        "gemma",
+        "gemma-embedding",
+        "grovemoe",
+        "jina-bert-v2",
+        "nanbeige",
+        "openelm",
+        "paddleocr",
+        "qwen3vl",
+        "talkie",
+    }
+)
+"""Architectures whose graph is made from llama.cpp's source alone: no recorded one proves it."""
