@@ -257,6 +257,10 @@ def rope(x: Tensor, positions: Tensor, factors: Tensor | None = None) -> Tensor:
     return new("ROPE", x.type, x.ne, (x, positions) if factors is None else (x, positions, factors))
 
 
+def rope_back(x: Tensor, positions: Tensor) -> Tensor:
+    return new("ROPE_BACK", x.type, x.ne, (x, positions))
+
+
 def soft_max(x: Tensor, mask: Tensor | None = None, sinks: Tensor | None = None) -> Tensor:
     src = (x,) if mask is None and sinks is None else (x, mask)
     return new("SOFT_MAX", x.type, x.ne, src if sinks is None else (*src, sinks))

@@ -13,6 +13,7 @@ from kvwise.memory.compute.families import (
     adapters,
     blocks,
     codec,
+    deepseek4,
     delta_nets,
     dense,
     drafts,
@@ -60,6 +61,7 @@ BUILDERS: dict[str, Build] = {
     **rwkv.ROWS,
     **lightning.ROWS,
     **plamo2.ROWS,
+    **deepseek4.ROWS,
 }
 """Architecture -> its graph."""
 

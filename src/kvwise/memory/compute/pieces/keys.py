@@ -30,14 +30,18 @@ class Keys:
     mask: Tensor
 
 
-def keys_of(b: Builder, role: str, *, half: bool | None = None) -> Keys:
-    """The cache of that role. `half`: an f16 mask (None: with flash attention, as for any KV)."""
+def keys_of(b: Builder, role: str, *, half: bool | None = None, rows: int | None = None) -> Keys:
+    """The cache of that role.
+
+    `half`: an f16 mask (None: with flash attention, as for any KV); `rows`: how many are written
+    (None: one per token).
+    """
     cache = b.cache_named(role)
     if half is None:
         half = b.flash_attn
     n, streams = b.n_tokens, cache.streams
     mask = b.input(("mask", role), F16 if half else F32, cache.cells, n // streams, 1, streams)
-    return Keys(cache, b.input(("k_rows", role), I64, n), mask)
+    return Keys(cache, b.input(("k_rows", role), I64, n if rows is None else rows), mask)
 
 
 def rotation(b: Builder, cache: Cache, size: int) -> Tensor:
