@@ -70,7 +70,7 @@ def differences(name: str, change: dict[str, Any], folder_: Path) -> Iterator[st
         argv = server_argv(engine, str(twin), launch, start)
         got = run(argv, limit_s=60, enough=lambda loaded: loaded.ready)
         sizes = [[a.size for a in server.allocations if a.device == n] for n in range(len(gpus))]
-    # Some models die right after everything is allocated (t5: the server decodes before it encodes).
+    # Some die right after everything is allocated (t5: the server decodes before it encodes).
     found = list(compare(ledger, sizes))
     if found and not got.loaded.ready:
         found.append(str(got.outcome.sentence))
