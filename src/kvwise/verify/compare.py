@@ -152,7 +152,8 @@ def _caches(computed: tuple[Cache, ...], measured: list[CacheLoad]) -> Iterator[
     )
     for kind, said in kinds:
         ours = [cache for cache in computed if cache.kind == kind and cache.nbytes]
-        theirs = [load.total for load in measured if isinstance(load.total, said)]
+        totals = [load.total for load in measured if isinstance(load.total, said)]
+        theirs = [total for total in totals if total.layers != 0]  # a cache that nobody uses
         for number in range(max(len(ours), len(theirs))):
             cache = ours[number] if number < len(ours) else None
             total = theirs[number] if number < len(theirs) else None
