@@ -65,3 +65,8 @@ def gated_delta_net(  # noqa: PLR0917  (ggml's sources, in its order)
     head, heads, n, n_seqs = v.ne
     ne = (head * heads, n * n_seqs + kept * head * n_seqs, 1, 1)
     return new("GATED_DELTA_NET", F32, ne, (q, k, v, g, beta, state))
+
+
+def hc_pre(x: Tensor, weights: Tensor) -> Tensor:
+    """The weighted sum over the second dimension of `x`: [n_embd, tokens]."""
+    return new("DSV4_HC_PRE", F32, (x.ne[0], x.ne[2], 1, 1), (x, weights))

@@ -21,6 +21,8 @@ from kvwise.memory.compute.pieces.decoder import (
 )
 from kvwise.memory.compute.pieces.moe import Moe, moe
 
+Triple = tuple[Tensor, Tensor, Tensor]
+
 
 def _minimax(b: Builder) -> None:
     """Residuals are the normed inputs, scaled."""
@@ -53,7 +55,7 @@ def _linear(b: Builder, x: Tensor, il: int) -> Tensor:
     state = ops.reshape(recurrent.read(b, "s", il), head, head, heads, n_seqs)
     slopes = ops.scale(b.input("slopes", F32, heads))
     run = _one if steps == 1 else _many
-    cur, state = run(b, q, k, v, state, slopes)
+    cur, state = run(b, (q, k, v), state, slopes)
     recurrent.write(b, "s", il, state)
     cur = ops.cont(ops.permute(cur, 0, 2, 1, 3))
     cur = ops.reshape(cur, cur.ne[0] * cur.ne[1], cur.ne[2], 1, cur.ne[3])
@@ -69,20 +71,18 @@ def _faded(state: Tensor, slopes: Tensor) -> Tensor:
     return ops.mul(state, ops.reshape(decay, 1, 1, decay.ne[0]))
 
 
-def _one(
-    b: Builder, q: Tensor, k: Tensor, v: Tensor, state: Tensor, slopes: Tensor
-) -> tuple[Tensor, Tensor]:
+def _one(b: Builder, qkv: Triple, state: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
     """One token per sequence."""
     del b
+    q, k, v = qkv
     v, k = (ops.cont(ops.permute(t, 1, 2, 0, 3)) for t in (v, k))
     state = ops.add(_faded(state, slopes), ops.mul_mat(k, v))
     return ops.mul_mat(state, ops.permute(q, 0, 2, 1, 3)), state
 
 
-def _many(
-    b: Builder, q: Tensor, k: Tensor, v: Tensor, state: Tensor, slopes: Tensor
-) -> tuple[Tensor, Tensor]:
+def _many(b: Builder, qkv: Triple, state: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
     """Several tokens: with each other, and with the state."""
+    q, k, v = qkv
     heads, steps, n_seqs = q.ne[1:]
 
     def decay(name: str, *ne: int) -> Tensor:

@@ -40,8 +40,8 @@ def fused_chunks(b: Builder) -> bool:
     return "fused_op_unavailable" not in b.context.notes
 
 
-def attend(b: Builder, il: int, net: Net) -> Tensor:
-    """Results [head, heads, tokens, sequences]; new states go into the cache."""
+def attend(b: Builder, il: int, net: Net, *, flat: bool = False) -> Tensor:
+    """Results [head, heads, tokens, sequences]; new states go into the cache (see `write`)."""
     kept = recurrent.state_cache(b).n_rs_seq + 1
     if kept > 1:
         return _with_snapshots(b, il, net, kept)
@@ -49,7 +49,7 @@ def attend(b: Builder, il: int, net: Net) -> Tensor:
         out, state = _fused(net)
     else:
         out, state = _chunked(net)
-    recurrent.write(b, "s", il, state, flat=False)
+    recurrent.write(b, "s", il, state, flat=flat)
     return out
 
 

@@ -11,7 +11,10 @@ from kvwise.memory.compute import ops
 from kvwise.memory.compute.builder import Builder
 from kvwise.memory.compute.graph import Tensor
 
-Act = Literal["silu", "gelu", "relu", "relu_sqr", "swiglu", "geglu", "reglu", "swiglu_oai"]
+Act = Literal[
+    "silu", "gelu", "relu", "relu_sqr", "swiglu", "geglu", "reglu", "swiglu_oai",
+    "situ", "situ_both",
+]  # fmt: skip
 
 Clamp = Literal["", "before", "after"]
 """Gate limited before or after its activation (the former in DeepSeek V4 only), or not."""
@@ -74,12 +77,11 @@ def activate(
     clamp: Clamp = "",
 ) -> Tensor:
     """The activation of `cur`, times `up` when gated."""
-    if act in _HALVES:
-        made = ops.glu(_HALVES[act], cur)
+    if act in _HALVES or act == "relu_sqr":
+        made = ops.glu(_HALVES[act], cur) if act in _HALVES else ops.sqr(ops.unary("RELU", cur))
         return ops.mul(made, up) if gated else made
-    if act == "relu_sqr":
-        made = ops.sqr(ops.unary("RELU", cur))
-        return ops.mul(made, up) if gated else made
+    if act in ("situ", "situ_both"):
+        return _situ(cur, up, both=act == "situ_both")
     if gated:
         if clamp and act == "silu":
             up = ops.clamp(up)
@@ -89,6 +91,15 @@ def activate(
         return ops.glu(_GLU[act], cur, up)
     made = ops.unary(act.upper(), cur)
     return made if act_scales is None else ops.div(made, act_scales)
+
+
+def _situ(gate: Tensor, up: Tensor, *, both: bool) -> Tensor:
+    """A bounded gate times its sigmoid, times `up`, which is bounded too if `both`."""
+    made = ops.scale(ops.unary("TANH", ops.scale(gate)))
+    made = ops.mul(made, ops.unary("SIGMOID", gate))
+    if both:
+        up = ops.scale(ops.unary("TANH", ops.scale(up)))
+    return ops.mul(made, up)
 
 
 def _project(
