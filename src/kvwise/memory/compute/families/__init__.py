@@ -21,6 +21,7 @@ from kvwise.memory.compute.families import (
     experts,
     gated,
     indexed,
+    kimi,
     latent,
     lightning,
     mamba,
@@ -62,6 +63,7 @@ BUILDERS: dict[str, Build] = {
     **lightning.ROWS,
     **plamo2.ROWS,
     **deepseek4.ROWS,
+    **kimi.ROWS,
 }
 """Architecture -> its graph."""
 
