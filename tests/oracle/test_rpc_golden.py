@@ -73,15 +73,15 @@ KINDS: dict[str, Callable[[Cell], bool]] = {
 
 
 @cache
-def cells() -> tuple[Cell, ...]:
-    """Everything on generic devices that the tools have flags for."""
+def cells(device: str = "generic") -> tuple[Cell, ...]:
+    """Everything on devices of that kind."""
     found = []
     for path in sorted((ZOO / "golden").glob("*.gz")):
         golden = load_json(path)
         for row in golden["results"]:
             config = golden["defaults"] | row["config"]
             # Repacked weights depend on the processor.
-            if config["device"] == "generic" and not config["extra_bufts"]:
+            if config["device"] == device and not config["extra_bufts"]:
                 found.append(Cell(path.name.removesuffix(".json.gz"), config, row["result"]))
     return tuple(found)
 
@@ -183,6 +183,28 @@ def test_what_the_engine_refuses_is_refused_with_its_code() -> None:
                 wrong.append(f"{cell}: {error.code}")
         except EngineError as error:
             wrong.append(f"{cell}: {error}")
+    assert wrong == []
+
+
+def test_a_card_with_the_rules_of_cuda_gives_the_golden_figures() -> None:
+    alone = [
+        cell
+        for cell in cells("cuda")
+        if _ok(cell) and _fit(cell) and KINDS["one GPU, all layers"](cell)
+        if not cell.config["n_cpu_moe"] and cell.config["offload_kqv"]
+    ]
+    wrong = []
+    for cell in spread(alone, SAMPLE, "cuda"):
+        got = simulated(cell)
+        assert not got.ledger.verified
+        card = next(b for b in cell.result["buffers"] if not b["host"])
+        row = got.rows[0]
+        told = (row.model.units, row.context.units, row.compute.units)
+        # An RPC device takes what CUDA's flash attention cannot do.
+        parts = PARTS if got.ledger.context.flash_attn == cell.result["flash_attn"] else PARTS[:2]
+        wanted = tuple(card[part] // MIB for part in parts)
+        if told[: len(parts)] != wanted:
+            wrong.append(f"{cell}: {told} != {wanted}")
     assert wrong == []
 
 
