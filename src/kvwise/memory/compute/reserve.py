@@ -13,7 +13,7 @@ from kvwise.device import Device
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory.compute.allocate import peaks
-from kvwise.memory.compute.backend import Backend
+from kvwise.memory.compute.backend import Backend, never
 from kvwise.memory.compute.builder import Batch, Builder, Unbuildable
 from kvwise.memory.compute.devices import backends_for
 from kvwise.memory.compute.families import BUILDERS, DRAFTS, mtp
@@ -27,6 +27,9 @@ from kvwise.memory.context import Context
 from kvwise.memory.ledger import Cache
 from kvwise.memory.placement import Placement
 from kvwise.memory.weights import Weights, weigh
+
+COPIES = frozenset({"CONT", "CPY", "CONCAT"})
+"""Operations whose result is as large as what they read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +115,33 @@ def sizes(job: Job, graph: Graph, *, pinned: bool) -> list[int]:
         pinned=pinned,
     )
     return peaks(made, job.backends)
+
+
+def reserved(job: Job, graph: Graph) -> list[int]:
+    """Bytes per backend as really reserved: pins kept, and one token per sequence counted too.
+
+    llama.cpp sizes both graphs; the small one is the larger only where `_copies_host_cache`.
+    """
+    found = sizes(job, graph, pinned=True)
+    if not _copies_host_cache(job, graph):
+        return found
+    n_seqs = job.context.n_seq_max
+    small = sizes(job, build(job, Batch(n_seqs, n_seqs, n_seqs)), pinned=True)
+    return [max(pair) for pair in zip(found, small, strict=True)]
+
+
+def _copies_host_cache(job: Job, graph: Graph) -> bool:
+    """Layers on the host that copy their whole cache.
+
+    A GPU takes over a prompt's work for such a layer, copies included; one token stays at home.
+    """
+    processor = len(job.backends) - 1
+    if not job.context.op_offload or all(backend.wants is never for backend in job.backends):
+        return False
+    return any(
+        node.op in COPIES
+        and any(
+            s is not None and s.root.buffer == processor and not s.root.weight for s in node.src
+        )
+        for node in graph.nodes
+    )

@@ -18,7 +18,7 @@ from kvwise.memory.backends import BackendKind, kind_of
 from kvwise.memory.compute.builder import Unbuildable
 from kvwise.memory.compute.estimate import estimate
 from kvwise.memory.compute.families import UNPROVEN
-from kvwise.memory.compute.reserve import Job, batch, build, job, sizes
+from kvwise.memory.compute.reserve import Job, batch, build, job, reserved, sizes
 from kvwise.memory.context import Context
 from kvwise.memory.ledger import Basis, Cache
 from kvwise.memory.placement import HOST, Placement
@@ -97,7 +97,9 @@ def _result(key: _Key) -> ComputeResult:
     work = job(key.model, key.context, key.placement, key.caches, key.launch, key.devices)
     try:
         graph = build(work)
-        found = sizes(work, graph, pinned=key.mode == "reserved")
+        found = (
+            reserved(work, graph) if key.mode == "reserved" else sizes(work, graph, pinned=False)
+        )
     except Unbuildable as why:
         return _estimated(work, str(why))
     nodes = len(graph.nodes)
