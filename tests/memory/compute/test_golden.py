@@ -7,7 +7,10 @@ from report import golden, measured, predict
 
 from kvwise.memory.compute.families import BUILDERS
 
-SAMPLE = ("qwen3-8b", "gemma-3-4b", "mixtral-8x7b", "tiny-stablelm", "tiny-granite_swa")
+SAMPLE = (
+    "qwen3-8b", "gemma-3-4b", "mixtral-8x7b", "tiny-stablelm", "tiny-granite_swa", "tiny-llama4",
+    "tiny-step35", "tiny-afmoe", "tiny-hy_v3", "tiny-qwen3tts", "tiny-graniteswitch",
+)  # fmt: skip
 
 
 def check(names: list[str]) -> int:

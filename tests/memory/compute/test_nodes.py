@@ -11,6 +11,10 @@ from kvwise.memory.compute.families import BUILDERS
 BUILT = [name for name in architectures() if name in BUILDERS]
 
 
+def test_all_recorded_architectures_are_built() -> None:
+    assert architectures() == BUILT
+
+
 @pytest.mark.parametrize("architecture", BUILT)
 def test_one_graph_of_each_kind(architecture: str) -> None:
     """Each label once per architecture, from the smallest graph that has it."""
