@@ -16,6 +16,7 @@ from kvwise.engine.outcome import Ending
 from kvwise.engine.printed import Printed, Total
 from kvwise.errors import DoesNotFit, UsageError
 from kvwise.verify import Row, Verification, compare, measured_ledger, verification_json, verify
+from kvwise.verify.run import free_cores
 from models import gemma3, smollm2
 
 TYPES = (("f16", "f16"), ("q8_0", "q8_0"), ("q8_0", "f16"))
@@ -189,6 +190,17 @@ def test_the_measured_ledger_holds_what_was_printed() -> None:
     assert sizes["CPU_Mapped"] == 300 << 20
     assert measured.host.context_bytes == ledger.host.context_bytes
     assert set(measured.host.basis.values()) == {"measured"}
+
+
+@pytest.mark.parametrize(
+    ("cores", "load", "free"), [(8, 0.1, 7), (8, 3.2, 5), (2, 9.0, 1), (1, 0, 1)]
+)
+def test_the_engine_gets_the_cores_that_nobody_uses(
+    cores: int, load: float, free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    assert free_cores() == free
 
 
 def test_rows_know_their_difference() -> None:

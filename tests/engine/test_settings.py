@@ -62,6 +62,12 @@ def test_a_start_that_is_not_measured_may_fit() -> None:
     assert "--no-warmup" in words
 
 
+def test_the_user_s_threads_win() -> None:
+    assert value(argv("-t", "7", run=Run(threads=2)), "-t") == "7"
+    spec = embedded_spec("m", Launch.parse(["-t", "7"]), Run(threads=2))
+    assert spec["threads"] == 7
+
+
 def test_the_line_reads_back_as_the_same_launch() -> None:
     asked = Launch.parse(["-c", "4096", "-ngl", "20", "-ot", "exps=CPU", "-nkvo", "-lm", "none"])
     words = server_argv(SERVER, "m.gguf", asked, Run())

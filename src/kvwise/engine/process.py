@@ -26,6 +26,7 @@ from typing import IO, Self
 import psutil
 
 from kvwise.engine import events as ev
+from kvwise.engine import job
 from kvwise.engine.loaded import Collector, Loaded
 from kvwise.engine.log import Reader
 from kvwise.engine.outcome import Ending, Outcome, ending_of
@@ -113,15 +114,19 @@ class Child:
                 str(os.getpid()), str(limits.oom_score), str(limits.address_space_bytes or 0),
                 *command,
             ]  # fmt: skip
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,
             start_new_session=True,
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             bufsize=0,
         )
+        if os.name == "nt":
+            job.tie(int(getattr(process, "_handle", 0)))
+        return process
 
     # -- what others ask ----------------------------------------------------------------------
 
@@ -261,7 +266,7 @@ class Child:
 
     def _dead(self) -> bool:
         """Has it ended? Leaves it unreaped, so that its pid is not given to another process."""
-        if os.name == "posix" and self._process.returncode is None:
+        if hasattr(os, "waitid") and self._process.returncode is None:  # not on older macOS
             options = os.WEXITED | os.WNOHANG | os.WNOWAIT
             try:
                 return os.waitid(os.P_PID, self.pid, options) is not None

@@ -78,7 +78,7 @@ def server_argv(engine: Engine, model: str, launch: Launch, run: Run) -> list[st
     words += ["--host", run.host, "--port", str(run.port), "-lv", str(VERBOSITY)]
     if run.exact:
         words += _known(engine, ["--cache-ram", "0"])
-    if run.threads:
+    if run.threads and not {"-t", "--threads"}.intersection(words):
         words += ["-t", str(run.threads)]
     if not run.warmup:
         words.append("--no-warmup")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -120,7 +121,8 @@ def verify(
     if not devices:
         _check_host(expected, host)
     limits = limits or Limits(silence_s=SILENCE_S, available_bytes=_available)
-    job = _Job(path, launch, engine, Run(threads=threads), limits, prompt, n_predict)
+    run = Run(threads=threads or free_cores())
+    job = _Job(path, launch, engine, run, limits, prompt, n_predict)
     attempts: list[Attempt] = []
     first: tuple[Ledger, tuple[Row, ...]] | None = None
     for number in range(runs):
@@ -140,6 +142,17 @@ def verify(
 
 def _available() -> int:
     return this_host().available_bytes
+
+
+def free_cores() -> int:
+    """Cores that nobody uses now, at least 1 and never all.
+
+    The engine's threads wait for each other by spinning: with as many threads as cores and any
+    other work on them, generation was measured 50 times slower.
+    """
+    cores = os.cpu_count() or 2
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return max(1, min(cores - 1, cores - round(load)))
 
 
 @dataclass(frozen=True, slots=True)
