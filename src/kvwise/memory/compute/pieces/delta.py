@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from kvwise.memory.compute import ops
 from kvwise.memory.compute import state_ops as st
 from kvwise.memory.compute.builder import Builder
+from kvwise.memory.compute.devices.cuda import OFFLOAD_BATCH
 from kvwise.memory.compute.graph import Tensor
 from kvwise.memory.compute.pieces import recurrent
 
@@ -40,13 +41,24 @@ def fused_chunks(b: Builder) -> bool:
     return "fused_op_unavailable" not in b.context.notes
 
 
+def fused_steps(b: Builder) -> bool:
+    """Whether it is on for one token.
+
+    Both forms are off for the same reason, a GPU that takes large batches of host layers; the
+    probe of this one has a token per sequence.
+    """
+    return fused_chunks(b) or b.context.n_seq_max < OFFLOAD_BATCH
+
+
 def attend(b: Builder, il: int, net: Net, *, flat: bool = False) -> Tensor:
     """Results [head, heads, tokens, sequences]; new states go into the cache (see `write`)."""
     kept = recurrent.state_cache(b).n_rs_seq + 1
     if kept > 1:
         return _with_snapshots(b, il, net, kept)
-    if net.q.ne[2] == 1 or fused_chunks(b):
+    if fused_steps(b) if net.q.ne[2] == 1 else fused_chunks(b):
         out, state = _fused(net)
+    elif net.q.ne[2] == 1:
+        out, state = _stepped(net)
     else:
         out, state = _chunked(net)
     recurrent.write(b, "s", il, state, flat=flat)
@@ -83,6 +95,20 @@ def _with_snapshots(b: Builder, il: int, net: Net, kept: int) -> Tensor:
     plane = recurrent.state_cache(b).cells * store.nb[1]
     b.expand(ops.cpy(new, ops.view_3d(store, shape, (store.nb[1], plane))))
     return out
+
+
+def _stepped(net: Net) -> tuple[Tensor, Tensor]:
+    """One token per sequence, without the fused operation."""
+    _, heads, _, n_seqs = net.v.ne
+    q, k, v = (ops.permute(t, 0, 2, 1, 3) for t in (ops.scale(net.q), net.k, net.v))
+    decay = ops.unary("EXP", ops.reshape(net.decay, 1, net.decay.ne[0], heads, n_seqs))
+    beta = ops.reshape(net.beta, 1, 1, heads, n_seqs)
+    state = ops.mul(net.state, decay)
+    known = ops.sum_rows(ops.mul(state, k))
+    change = ops.mul(ops.sub(v, ops.transpose(known)), beta)
+    keys = ops.repeat(k, *state.ne)
+    state = ops.add(state, ops.mul(keys, ops.transpose(change)))
+    return ops.permute(ops.sum_rows(ops.mul(state, q)), 2, 0, 1, 3), state
 
 
 def _chunked(net: Net) -> tuple[Tensor, Tensor]:
