@@ -72,7 +72,10 @@ def attention_layers(model: Model, context: Context) -> Iterator[int]:
     if model.architecture in CROSS:
         return
     both = model.architecture in STATE_FOLLOWS_SAME
-    for layer in range(model.n_layer):
+    layers = model.n_layer
+    if model.architecture == "minimax-m3" and not msa_is_dense(context):
+        layers = min(layers, model.n_layer_dense_lead)  # nobody asks about the sparse ones
+    for layer in range(layers):
         if (both or not model.is_recr(layer)) and model.n_head[layer] and model.n_head_kv[layer]:
             yield layer
 
@@ -125,8 +128,6 @@ def _rows_beside(model: Model, context: Context, layer: int) -> int:
     per_token = 1
     if not model.has_kv(layer):
         per_token = model.n_head[layer]  # the norm of each query head comes last before it
-    elif model.architecture == "minimax-m3" and not msa_is_dense(context):
-        per_token = model.indexer_n_head
     return per_token * context.n_seq_max
 
 
@@ -180,8 +181,8 @@ def delta_net_unavailable(
 ) -> bool:
     """Whether the chunked form of the fused delta net is switched off.
 
-    The other fused operations (indexer, hyper connections) stay: every published shape runs
-    everywhere, and their probe is too small to be pulled to a GPU.
+    The other fused operations (indexer, hyper connections) are asked of the graph itself:
+    `compute/fused.py`.
     """
     if not devices or model.architecture not in DELTA_NET or not context.op_offload:
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from built import job_of
+from built import job_for, job_of, model_of
 from test_golden import check
 from traces import Trace, traces
 
@@ -100,3 +100,14 @@ def test_a_processor_alone_has_every_operation() -> None:
     work = job_of(trace_of("deepseek4"))
     alone = replace(work, backends=work.backends[-1:])
     assert set(PROBED) <= used(build(alone))
+
+
+@pytest.mark.parametrize(("n_seq_max", "stays"), [(16, True), (32, False)])
+def test_only_dense_layers_of_minimax_m3_decide_about_flash_attention(
+    n_seq_max: int, stays: bool
+) -> None:
+    """Its sparse layers call the operation directly, where llama.cpp does not look."""
+    config = {"device": "cuda", "ngl": 3, "n_ctx": 65536, "n_seq_max": n_seq_max}
+    work = job_for(model_of("minimax-m3", "tiny-minimax-m3"), config)
+    assert work.model.indexer_n_head * 16 >= 32
+    assert work.context.flash_attn is stays
