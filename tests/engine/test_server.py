@@ -6,7 +6,7 @@ The traps of an engine, and where each is handled and tested:
 | --- | --- | --- |
 | a draft model alone is loaded and not used | settings.check | test_settings: draft |
 | a vocabulary that does not fit the draft is not fatal | failures `draft_vocab`, Loaded.speculation | test_speculation_that_is_not_on_is_seen |
-| a dead RPC endpoint is not fatal; `offloaded` lies | Loaded.devices, not Offloaded | test_log: whole logs; here: no device on a CPU |
+| a dead RPC endpoint is not fatal; `offloaded` lies | Server.missing_devices, verify | test_a_dead_rpc_server_is_noticed |
 | host "free" is total, cgroups are not seen | verify.run._check_host, Limits.memory_floor_bytes | test_verify: no memory; test_process: runs out |
 | a context of 2e9 is killed without a word | settings.MAX_CTX | test_settings: context |
 | the embedded engine takes i32 and dies of SIGSEGV | settings.check | test_settings: types; test_an_unchecked_type_is_a_crash_of_the_child_only |
@@ -45,7 +45,7 @@ from kvwise.engine import server as server_module
 from kvwise.engine.find import Engine, find
 from kvwise.engine.outcome import Ending, EngineEnded
 from kvwise.engine.process import Child, Limits
-from kvwise.engine.server import RequestRefused, Server, listens
+from kvwise.engine.server import RequestRefused, Server, asked_devices, listens
 from kvwise.engine.settings import Run
 from kvwise.launch import Launch
 from models import gemma3, smollm2
@@ -266,6 +266,22 @@ def test_speculation_that_is_on(engine: Engine) -> None:
         assert drafted is not None
         assert drafted[1] > 0
         assert [context.draft for context in server.loaded.contexts] == [False, True]
+
+
+def test_devices_that_were_asked_for_and_are_not_used_are_named() -> None:
+    asked = Launch.parse(["--rpc", "127.0.0.1:1,127.0.0.1:2", "-dev", "CUDA0,RPC0"])
+    assert asked_devices(asked) == ("CUDA0", "RPC0", "127.0.0.1:1", "127.0.0.1:2")
+    assert asked_devices(Launch.parse(["-dev", "none"])) == ()
+
+
+def test_a_dead_rpc_server_is_noticed(engine: Engine) -> None:
+    if engine.kind == "embedded":
+        pytest.skip("the embedded engine has no RPC backend")
+    with start(smollm2(), launch("--rpc", "127.0.0.1:1"), engine, warmup=False) as server:
+        assert server.loaded.model is not None
+        assert server.loaded.model.offloaded == (31, 31)  # so it says
+        assert server.missing_devices() == ("127.0.0.1:1",)
+        assert server.loaded.failure("rpc_connect") is not None
 
 
 def test_a_taken_port(engine: Engine) -> None:

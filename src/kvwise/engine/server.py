@@ -87,8 +87,8 @@ def command(model: str | Path, launch: Launch, engine: Engine, run: Run | None =
 class Server:
     """A loaded model that answers. Use as a context manager: leaving it ends the child."""
 
-    def __init__(self, child: Child, engine: Engine, argv: Sequence[str]) -> None:
-        self.child, self.engine, self.argv = child, engine, tuple(argv)
+    def __init__(self, child: Child, engine: Engine, argv: Sequence[str], launch: Launch) -> None:
+        self.child, self.engine, self.argv, self.launch = child, engine, tuple(argv), launch
         self.url = ""
         self._http = httpx2.Client(timeout=httpx2.Timeout(_ANSWER_S, connect=10.0), trust_env=False)
 
@@ -115,7 +115,7 @@ class Server:
         deadline = time.monotonic() + ready_s
         for left in reversed(range(_TRIES)):
             child = Child(argv, log=log, limits=limits, ends_with_stdin=engine.kind == "embedded")
-            server = cls(child, engine, argv)
+            server = cls(child, engine, argv, launch)
             try:
                 server._come_up(deadline)
             except EngineEnded as error:
@@ -270,6 +270,16 @@ class Server:
         """`/slots`: id, n_ctx, whether it speculates."""
         return list(self.get("/slots"))
 
+    def missing_devices(self) -> tuple[str, ...]:
+        """Devices and RPC servers that were asked for and that the engine does not use.
+
+        It goes on without them, exits 0 and still says that all layers were offloaded.
+        """
+        used = [f"{device.name} {device.description}" for device in self.loaded.devices]
+        return tuple(
+            name for name in asked_devices(self.launch) if not any(name in text for text in used)
+        )
+
     # -- the end ------------------------------------------------------------------------------
 
     @property
@@ -305,6 +315,14 @@ class Server:
             self.stop()
         else:
             self.close()
+
+
+def asked_devices(launch: Launch) -> tuple[str, ...]:
+    """Names of `-dev`, and endpoints of `--rpc`."""
+    words = list(launch.extra)
+    remote = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--rpc"]
+    names = (name.strip() for name in (*launch.devices, *",".join(remote).split(",")))
+    return tuple(name for name in names if name and name != "none")
 
 
 def _json_of(answer: httpx2.Response) -> Any:

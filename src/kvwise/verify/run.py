@@ -140,6 +140,12 @@ def verify(
     return Verification(computed, measured, rows, tuple(attempts), engine, argv)
 
 
+def _check_devices(server: Server) -> None:
+    missing = server.missing_devices()
+    if missing:
+        raise EngineError("the engine runs without {devices}", devices=", ".join(missing))
+
+
 def _available() -> int:
     return this_host().available_bytes
 
@@ -203,6 +209,7 @@ class _Job:
                 limits=self.limits,
             )  # fmt: skip
             attempt = self._generate(server, attempt)
+            _check_devices(server)
             outcome = server.stop()
             error = None if outcome.clean else outcome.sentence
             attempt = replace(attempt, outcome=outcome, error=error)
