@@ -5,7 +5,7 @@
     families/     one row or short function per architecture, out of pieces/
     pieces/       embeddings, norms, Q/K/V, caches, attention, feed-forward, experts, output
     builder.py    the graph under construction: weights, inputs, caches, order
-    ops.py        what each ggml operation returns
+    ops.py        what each ggml operation returns; state_ops.py: those of recurrent layers
     fused.py      which fused operations are switched off
     homes.py      which backend holds a weight, a layer's cache, the output
     unused.py     loaded weights that the graph does not use: not exact then

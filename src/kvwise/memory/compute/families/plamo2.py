@@ -27,7 +27,7 @@ MIN_STEP_RANK = 64
 
 def _plamo2(b: Builder) -> None:
     """Norms before and after each part; rows are picked after the feed-forward network."""
-    attn = Attention(qk_norm="before")
+    attn = Attention(qk_norm="before", two_sizes=True)
     how = Decoder(attn=attn)
     x = start(b, how)
     for il in range(b.n_layer):
