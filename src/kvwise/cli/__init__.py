@@ -11,6 +11,10 @@ def main() -> None:
     """Entry point of `kvwise`."""
     import sys  # noqa: PLC0415
 
-    from kvwise.cli._main import run  # noqa: PLC0415
+    try:
+        from kvwise.cli._main import run  # noqa: PLC0415
 
-    raise SystemExit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # while loading, or again while stopping
+        code = 130
+    raise SystemExit(code)

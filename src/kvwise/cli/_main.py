@@ -23,9 +23,9 @@ def run(arguments: Sequence[str]) -> int:
     try:
         rest = take_settings(printer, arguments)
         code = _run_command(printer, rest)
-        sys.stdout.flush()
+        printer.out.flush()
     except BrokenPipeError:  # `kvwise size ... | head`: the reader has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         return EXIT_OK
     except KeyboardInterrupt:
         printer.error(Interrupted("stopped"))
@@ -33,10 +33,22 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if printer.debug:
             raise
-        known = as_kvwise_error(error)
-        printer.error(known)
-        return known.exit_code
+        return _report(printer, as_kvwise_error(error))
     return code
+
+
+def _report(printer: Printer, error: KvwiseError) -> int:
+    try:
+        printer.error(error)
+        printer.out.flush()
+    except OSError:  # a full disk, a closed pipe: there is nowhere left to say it
+        _forget_output()
+    return error.exit_code
+
+
+def _forget_output() -> None:
+    """Keep the interpreter from writing what is left once more when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run_command(printer: Printer, arguments: list[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from kvwise.cli._ledger_view import lines_table, show_bars, show_launch, show_notes
 from kvwise.cli._shapes import Cell, Column, Table, Words
@@ -12,12 +13,15 @@ from kvwise.text import phrase
 from kvwise.units import show
 
 
-def show_plan(printer: Printer, plan: Plan) -> None:
-    """The whole plan on stdout."""
+def show_plan(printer: Printer, plan: Plan, kept: Sequence[str]) -> None:
+    """The whole plan on stdout; `kept` are the flags and variables that were not touched."""
     choice = plan.choice
     show_launch(printer, choice.ledger)
     printer.text()
     printer.bullets(choice.why)
+    if kept:
+        flags = ", ".join(dict.fromkeys(kept))
+        printer.bullets([phrase("kept as you asked: {flags}", flags=flags)])
     printer.text()
     printer.table(lines_table(choice.ledger))
     printer.text()
@@ -69,6 +73,7 @@ def _alternatives(plan: Plan) -> Table:
                 phrase(choice.quality),
                 f"{choice.ledger.placement.gpu_layers}/{choice.ledger.model.n_layer_all + 1}",
                 str(launch.n_cpu_moe or ""),
+                "" if launch.offload_kqv else phrase("host"),
                 str(launch.n_ubatch),
                 show(choice.speed.read_bytes_host) if choice.speed.read_bytes_host else "",
                 f"{speed:,.1f}" if speed else "",
@@ -80,6 +85,7 @@ def _alternatives(plan: Plan) -> Table:
         Column(phrase("quality")),
         Column(phrase("layers on GPU"), right=True),
         Column(phrase("experts on CPU"), right=True),
+        Column(phrase("cache on")),
         Column("-ub", right=True),
         Column(phrase("host reads per token"), right=True),
         Column(phrase("tokens/s at most"), right=True),

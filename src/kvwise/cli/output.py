@@ -41,6 +41,11 @@ _WIDEST_BAR = 100
 _FOLDED_COLUMN = 16  # words may be folded to this width, numbers never
 
 
+def _nowhere() -> TextIO:
+    """For a process that was started with its output closed."""
+    return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123
+
+
 @dataclass(slots=True)
 class Printer:
     """Where a command's answer goes, in which language and shape."""
@@ -50,8 +55,8 @@ class Printer:
     color: str = "auto"
     debug: bool = False
     verbosity: int = 0
-    out: TextIO = field(default_factory=lambda: sys.stdout)
-    err: TextIO = field(default_factory=lambda: sys.stderr)
+    out: TextIO = field(default_factory=lambda: sys.stdout or _nowhere())
+    err: TextIO = field(default_factory=lambda: sys.stderr or _nowhere())
     _consoles: dict[int, Console] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -80,8 +85,9 @@ class Printer:
         self.out.write(json.dumps(value, ensure_ascii=False, indent=indent) + "\n")
 
     def json_line(self, value: Mapping[str, object]) -> None:
-        """One line of a JSON stream."""
+        """One line of a JSON stream, at once: someone may be waiting for it."""
         self.out.write(json.dumps(value, ensure_ascii=False) + "\n")
+        self.out.flush()
 
     def error_document(self, error: KvwiseError) -> dict[str, object]:
         """The JSON of a failure: `kvwise/refusal/1` or `kvwise/error/1`."""

@@ -99,7 +99,7 @@ def command(
     else:
         from kvwise.cli._plan_view import show_plan  # noqa: PLC0415  (not needed for --json)
 
-        show_plan(printer, made)
+        show_plan(printer, made, [reading.origins[name] for name in sorted(fixed)])
     return 0
 
 

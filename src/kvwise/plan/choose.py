@@ -46,6 +46,7 @@ class Plan:
     choice: Choice
     alternatives: tuple[Choice, ...]
     ladder: tuple[Choice, ...]
+    fixed: tuple[str, ...] = ()  # Launch fields that were kept as asked
 
     @property
     def predict_tokens_max(self) -> int | None:
@@ -101,11 +102,12 @@ def _made(search: Search, found: Sequence[Candidate]) -> Plan:
         choice=_choice(search, chosen, explained=True),
         alternatives=tuple(_choice(search, each, explained=True) for each in others),
         ladder=tuple(_choice(search, each) for each in ladder(search, chosen)),
+        fixed=tuple(sorted(search.fixed)),
     )
 
 
 def _choice(search: Search, candidate: Candidate, *, explained: bool = False) -> Choice:
-    depth = search.goal.prompt_tokens or 0
+    depth = min(search.goal.prompt_tokens or search.goal.enough, candidate.slot_tokens)
     speed = estimate(search.weights, candidate.ledger, depth)
     why = reasons(search, candidate, speed) if explained else ()
     return Choice(

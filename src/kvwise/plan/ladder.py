@@ -70,7 +70,11 @@ def _offload_more(search: Search, here: Candidate) -> Iterator[dict[str, Any]]:
 def _level(candidate: Candidate) -> Level:
     launch = candidate.launch
     level: Level = {"n_gpu_layers": launch.n_gpu_layers}
-    return level | {"n_cpu_moe": launch.n_cpu_moe} if launch.n_cpu_moe else level
+    if launch.n_cpu_moe:
+        level["n_cpu_moe"] = launch.n_cpu_moe
+    if not launch.offload_kqv:
+        level["offload_kqv"] = False
+    return level
 
 
 def _worth(here: Candidate) -> int:

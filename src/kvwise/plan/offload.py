@@ -34,6 +34,7 @@ def levels(model: Model, n_gpu: int, fixed: Collection[str]) -> Sequence[Level]:
 
 
 def is_full(level: Level, model: Model) -> bool:
-    """Whether a level keeps every layer and expert on the GPUs."""
+    """Whether a level keeps every layer, expert and cache on the GPUs."""
     everything = model.n_layer_all + 1
-    return level.get("n_gpu_layers", everything) >= everything and not level.get("n_cpu_moe")
+    layers = level.get("n_gpu_layers", everything) >= everything
+    return layers and not level.get("n_cpu_moe") and level.get("offload_kqv", True)

@@ -43,7 +43,7 @@ class Candidate:
     launch: Launch
     ledger: Ledger
     full: bool  # every layer and expert is on the GPUs
-    host_read: int  # bytes of weights per token from host memory
+    host_read: int  # bytes per token from host memory, weights and cache
     limit: int  # tokens per slot beyond which the model was not trained
     shared: bool = False  # all slots at once draw on one unified cache
 
@@ -198,7 +198,7 @@ class Search:
         if short:
             self.closest = min(short, self.closest or short)
             return None
-        reads = host_reads(self.weights, launch, len(self.devices))
+        reads = host_reads(self.weights, launch, len(self.devices)) + self._cache_read(ledger)
         full = bool(self.devices) and is_full(level, self.model)
         shared = launch.kv_unified and self.goal.slots is not None
         return Candidate(launch, ledger, full, reads, self.trained, shared)
@@ -206,6 +206,13 @@ class Search:
     def at(self, launch: Launch, tokens_per_slot: int, level: Level) -> Candidate | None:
         tokens = -(-tokens_per_slot // CELLS) * CELLS
         return self.fitting(change(launch, n_ctx=tokens * self.slots), level)
+
+    def _cache_read(self, ledger: Ledger) -> int:
+        """Bytes of cache on the host that a token reads when the context is well used."""
+        if not self.devices:
+            return 0
+        used = min(self.goal.enough * self.slots, ledger.context.n_ctx)
+        return ledger.host.context_bytes * used // max(1, ledger.context.n_ctx)
 
     def _attention_leaves_gpu(self, ledger: Ledger) -> bool:
         """Whether a GPU lacks flash attention for cache types that nobody insists on.
@@ -311,6 +318,11 @@ class Search:
                 return
             level, candidate = found
             yield self.longest(change(launch, **level), level, tokens, most) or candidate
+        if "offload_kqv" not in self.fixed:  # the cache alone in the host's memory
+            level = dict(self.levels[0]) | {"offload_kqv": False}
+            on_host = self.longest(change(launch, **level), level, least, most)
+            if on_host:
+                yield on_host
 
     def _with(self, pair: tuple[str, str], ubatch: int) -> Launch:
         changes: dict[str, Any] = {"type_k": pair[0], "type_v": pair[1], "n_ubatch": ubatch}

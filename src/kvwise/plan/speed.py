@@ -29,13 +29,17 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Tokens per second; None = not known. `basis` says where the figure comes from."""
+    """Tokens per second with `depth` tokens in the context; None = not known.
+
+    `basis` says where the figure comes from; `read_bytes_...` is what one token reads.
+    """
 
     decode_tokens_per_s: float | None = None
     prompt_tokens_per_s: float | None = None
     basis: str = "unknown"
     read_bytes_gpu: int = 0
     read_bytes_host: int = 0
+    depth: int = 0
 
 
 def weights_read(model: Model) -> Weights:
@@ -82,8 +86,9 @@ def estimate(weights: Weights, ledger: Ledger, depth: int) -> Speed:
     known = [speed for speed in speeds if speed]
     generates = ledger.model.causal_attn
     if host or not generates or not known or len(known) != len(speeds):
-        return Speed(read_bytes_gpu=gpu, read_bytes_host=host)
+        return Speed(read_bytes_gpu=gpu, read_bytes_host=host, depth=depth)
     on_gpu = [line.weights_bytes for line in ledger.lines if not line.host]
     parts = [gpu * weight / max(1, sum(on_gpu)) for weight in on_gpu]
     seconds = sum(part / speed for part, speed in zip(parts, known, strict=False))
-    return Speed(round(1 / seconds, 1) if seconds else None, None, "roofline", gpu, host)
+    per_s = round(1 / seconds, 1) if seconds else None
+    return Speed(per_s, None, "roofline", gpu, host, depth)

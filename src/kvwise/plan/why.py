@@ -29,6 +29,14 @@ def _placement(search: Search, chosen: Candidate) -> Iterator[Phrase]:
         yield phrase("no GPU: everything is in the host's memory")
     elif chosen.full:
         yield phrase("all {count} layers are on {names}", count=everything, names=names)
+    elif not launch.offload_kqv and "offload_kqv" not in search.fixed:
+        yield phrase(
+            "all {count} layers are on {names}, the cache stays in the host's memory (-nkvo): each "
+            "token reads {size} from the host",
+            count=everything,
+            names=names,
+            size=show(chosen.host_read),
+        )
     elif launch.n_cpu_moe and launch.n_gpu_layers in (-1, everything):
         yield phrase(
             "the experts of {count} layers stay in the host's memory, everything else is on "
@@ -108,7 +116,8 @@ def _answer(search: Search, chosen: Candidate) -> Iterator[Phrase]:
 def _speed(speed: Speed) -> Iterator[Phrase]:
     if speed.decode_tokens_per_s is not None:
         yield phrase(
-            "at most {speed} tokens per second: each one reads {size}",
+            "at most {speed} tokens per second with {depth:,} in the context: each reads {size}",
+            depth=speed.depth,
             speed=speed.decode_tokens_per_s,
             size=show(speed.read_bytes_gpu),
         )
