@@ -22,7 +22,7 @@ _ROW = re.compile(r"^(\S{1,80}) (\d{1,12}) (\d{1,12}) (\d{1,12})\s*$")
 EVERYTHING = ("--verbosity", "5")
 """The pass logs its lines as debug (common_get_device_memory_data)."""
 _ALL_LAYERS = "999"
-_TRIES = 3
+_TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
