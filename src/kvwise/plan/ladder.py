@@ -46,8 +46,10 @@ def _steps(search: Search, here: Candidate) -> Iterator[dict[str, Any]]:
     if "n_ubatch" not in fixed and launch.n_ubatch // 2 >= _SMALLEST_UBATCH:
         yield {"n_ubatch": launch.n_ubatch // 2}
     if "n_ctx" not in fixed:
-        tokens = here.ledger.context.n_ctx * 3 // 4 // search.unit * search.unit
-        if tokens // search.slots >= max(search.least, CELLS):
+        context = here.ledger.context.n_ctx
+        least = -(-max(search.least, CELLS) // CELLS) * CELLS * search.slots
+        tokens = max(context * 3 // 4 // search.unit * search.unit, least)
+        if tokens < context:
             yield {"n_ctx": tokens}
     if not {"type_k", "type_v"} & set(fixed) and here.pair in PAIRS:
         for k, v in PAIRS[PAIRS.index(here.pair) + 1 :]:
