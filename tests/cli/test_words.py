@@ -110,7 +110,7 @@ def test_wrong_usage_is_exit_2_in_one_line_with_a_hint(
 
 
 def test_every_command_explains_itself_and_ends_with_two_examples(quick: Kvwise) -> None:
-    names = CommandFolder().list_commands(None)  # type: ignore[arg-type]
+    names = CommandFolder.names()
     assert {"inspect", "plan", "size", "tokens"} <= set(names)
     for name in names:
         done = quick(name, "-h")

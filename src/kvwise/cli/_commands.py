@@ -23,7 +23,7 @@ from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
 from kvwise.launch import TOOLS
 from kvwise.options import OPTIONS, spellings, split_argv
-from kvwise.text import phrase, template
+from kvwise.text import Phrase, phrase, template
 
 WORDS = "kvwise.words"
 """Where a context keeps llama.cpp's options (`Context.meta`)."""
@@ -48,9 +48,14 @@ class CommandFolder(click.Group):
             context_settings=_HELP,
         )
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click's)
+    @staticmethod
+    def names() -> list[str]:
+        """All commands there are."""
         names = (module.name for module in iter_modules(cli.__path__))
         return sorted(name for name in names if name[0] != "_" and name not in _NOT_COMMANDS)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click's)
+        return self.names()
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
@@ -89,12 +94,13 @@ class Command(click.Command):
         self,
         *args: Any,
         examples: Sequence[str] = (),
+        notes: Sequence[Phrase] = (),
         engine: bool = True,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("context_settings", _HELP)
         super().__init__(*args, **kwargs)
-        self.examples, self.engine = examples, engine
+        self.examples, self.notes, self.engine = examples, notes, engine
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         counts = _value_counts(self.get_params(ctx))
@@ -128,12 +134,14 @@ class Command(click.Command):
         formatter.write_usage(
             ctx.command_path, " ".join(takes), prefix=printer.say(phrase("Usage: "))
         )
-        for paragraph in (self.help or "").split("\n\n"):
+        paragraphs = [
+            *(phrase(" ".join(text.split())) for text in (self.help or "").split("\n\n")),
+            *self.notes,
+            *([phrase(_ENGINE_FLAGS)] if self.engine else ()),
+        ]
+        for paragraph in paragraphs:
             formatter.write_paragraph()
-            formatter.write_text(printer.say(phrase(" ".join(paragraph.split()))))
-        if self.engine:
-            formatter.write_paragraph()
-            formatter.write_text(printer.say(phrase(_ENGINE_FLAGS)))
+            formatter.write_text(printer.say(paragraph))
         rows = self._option_rows(printer)
         if rows:
             with formatter.section(printer.say(phrase("Options"))):
@@ -168,6 +176,7 @@ def command(
     help: str,  # noqa: A002  (click's own name for it)
     *params: click.Parameter,
     examples: Sequence[str],
+    notes: Sequence[Phrase] = (),
     engine: bool = True,
 ) -> Callable[[Callable[..., int]], Command]:
     """Make a function a command of its file.
@@ -189,6 +198,7 @@ def command(
             callback=callback,
             params=list(params),
             examples=examples,
+            notes=notes,
             engine=engine,
         )
 

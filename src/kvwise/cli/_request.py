@@ -25,8 +25,9 @@ MODEL = click.Argument(["model"], required=False)
 SHAPE = click.Option(
     ["--shape"],
     metavar="SHAPE",
-    help="A model that is only numbers: LAYERSxHEADSxHEAD_SIZE[,kv=8,embd=1024,ff=3072,"
-    "vocab=32000,ctx=32768,type=q8_0]; weights are counted if their type is given.",
+    help="A model that is only numbers, layers x heads x head size: 24x16x48, with any of ,kv=8 "
+    ",embd=1024 ,ff=3072 ,vocab=32000 ,ctx=32768 ,type=q8_0. Weights are counted if their type is "
+    "given.",
 )
 
 ENGINE = click.Option(

@@ -22,10 +22,16 @@ from kvwise.errors import UsageError
 from kvwise.gguf.model import Model
 from kvwise.plan.choose import Impossible
 from kvwise.plan.choose import plan as make_plan
-from kvwise.plan.goal import PURPOSES, Goal
+from kvwise.plan.goal import MOST_TOKENS, PURPOSES, Goal
 from kvwise.plan.quality import QUALITIES
 from kvwise.plan.report import plan_json
+from kvwise.text import phrase
 from kvwise.units import parse_count
+
+_GOALS = ", ".join(
+    name if terms.enough > MOST_TOKENS else f"{name} {terms.least:,}/{terms.enough:,}"
+    for name, terms in PURPOSES.items()
+)
 
 
 @make_command(
@@ -45,7 +51,7 @@ from kvwise.units import parse_count
     click.Option(["--prompt-tokens"], metavar="N", help="The prompt's length, if it is known."),
     click.Option(["-n", "--predict", "--n-predict"], "predict", metavar="N",
                  help="Tokens of the answer."),
-    click.Option(["--slots"], type=click.IntRange(1), help="Requests at the same time."),
+    click.Option(["--slots"], metavar="N", type=click.IntRange(1), help="Requests at the same time."),
     click.Option(
         ["--min-quality"],
         type=click.Choice(QUALITIES),
@@ -55,6 +61,13 @@ from kvwise.units import parse_count
     *DEVICE_OPTIONS,
     SHAPE,
     ENGINE,
+    notes=[
+        phrase(
+            "Goals, with the tokens per slot that are needed and those that are enough: {goals}. "
+            "What is left of the memory goes into a longer context, except for min-memory.",
+            goals=_GOALS,
+        )
+    ],
     examples=(
         'kvwise plan model.gguf --gpu "RTX 4060" --prompt report.txt -n 1000',
         "kvwise plan model.gguf --goal max-context --min-quality high -ub 256",

@@ -31,7 +31,13 @@ EXIT_DIFFERS = 3
     "weights, cache or output line differs, or if one of several runs fails.",
     MODEL,
     ENGINE,
-    click.Option(["--runs"], type=click.IntRange(1), default=1, help="Load and generate N times."),
+    click.Option(
+        ["--runs"],
+        metavar="N",
+        type=click.IntRange(1),
+        default=1,
+        help="Load and generate N times.",
+    ),
     click.Option(["--dry-run"], is_flag=True, help="Print the command instead of running it."),
     click.Option(["--logs"], metavar="FOLDER", help="Keep the engine's log of each run there."),
     examples=(

@@ -10,6 +10,9 @@ from kvwise.plan.quality import QUALITIES
 _SHORTEST_ANSWER = 256  # tokens kept for an answer when -n does not say
 _USUAL_ANSWER = 1024
 
+MOST_TOKENS = 1 << 30
+"""More than any model was trained for; a purpose whose enough is beyond it wants all there is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
@@ -34,7 +37,7 @@ PURPOSES: dict[str, Purpose] = {
     "code": Purpose(8192, 65536, "high", _BALANCED),
     "multi-turn": Purpose(8192, 32768, "high", _BALANCED),
     "max-context": Purpose(
-        512, 1 << 40, "medium", ("context", "fast", "quality", "ubatch", "frugal")
+        512, 2 * MOST_TOKENS, "medium", ("context", "fast", "quality", "ubatch", "frugal")
     ),
     "max-speed": Purpose(2048, 4096, "high", ("fast", "plain", "ubatch", "quality", "context")),
     "min-memory": Purpose(4096, 4096, "medium", ("on_gpu", "frugal", "quality"), grow=False),
