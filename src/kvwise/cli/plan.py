@@ -51,7 +51,8 @@ _GOALS = ", ".join(
     click.Option(["--prompt-tokens"], metavar="N", help="The prompt's length, if it is known."),
     click.Option(["-n", "--predict", "--n-predict"], "predict", metavar="N",
                  help="Tokens of the answer."),
-    click.Option(["--slots"], metavar="N", type=click.IntRange(1), help="Requests at the same time."),
+    click.Option(["--slots"], metavar="N", type=click.IntRange(1),
+                 help="Requests at the same time."),
     click.Option(
         ["--min-quality"],
         type=click.Choice(QUALITIES),
