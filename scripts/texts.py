@@ -73,6 +73,7 @@ def _of_tree(tree: ast.AST, makers: dict[str, int], own: dict[str, int]) -> Iter
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield from _of_call(node, makers)
+            yield from _of_keywords(node)
             for text in _of_call(node, own):
                 yield PREFIX + text
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
@@ -90,8 +91,11 @@ def _of_call(node: ast.Call, makers: dict[str, int]) -> Iterator[str]:
     if position is not None and len(node.args) > position:
         for text in _constants(node.args[position]):
             yield from _paragraphs(text)
+
+
+def _of_keywords(node: ast.Call) -> Iterator[str]:
     for keyword in node.keywords:
-        if keyword.arg in KEYWORDS and makers is not OF_ARCH:
+        if keyword.arg in KEYWORDS:
             for text in _constants(keyword.value):
                 yield from _paragraphs(text)
 
