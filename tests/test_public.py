@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 import kvwise
+
+ROOT = Path(__file__).parents[1]
 
 
 def _python(code: str) -> str:
@@ -42,3 +47,18 @@ def test_import_loads_nothing_of_the_rest() -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(kvwise, "nothing")
+
+
+def test_the_example_of_the_documentation() -> None:
+    model = kvwise.open_model(str(ROOT / "tests/zoo/models/qwen3-8b.json.gz"))
+    launch = kvwise.Launch.parse(["-c", "8192", "-ctk", "q8_0", "-ctv", "q8_0"])
+    gpu = kvwise.Device.of("RTX 4060")
+    ledger = kvwise.account(model, launch, [gpu])
+    assert ledger.fits
+    assert ledger.caches[0].nbytes == 8192 * 78_336
+    made = kvwise.plan(model, [gpu], kvwise.Goal(prompt_tokens=3982))
+    assert made.predict_tokens_max is not None
+    assert made.predict_tokens_max == made.choice.ledger.context.n_ctx_seq - 3982
+    with pytest.raises(kvwise.Refused):
+        kvwise.account(model, kvwise.Launch.parse(["-fa", "off", "-ctv", "q8_0"]), [gpu])
+    assert isinstance(kvwise.devices(), list)
