@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from kvwise.device import Device
+from kvwise.units import GIB
 
+_MARGIN = GIB  # --fit-target's default (common/arg.cpp, b10605)
 _SIGNS = ("/proc/driver/nvidia/gpus", "/dev/nvidiactl", "/dev/kfd", "/dev/dri", "/dev/dxg")
 
 
@@ -29,4 +32,27 @@ def devices() -> list[Device]:
     from kvwise.engine.devices import list_devices  # noqa: PLC0415  (starts a process)
     from kvwise.engine.find import find  # noqa: PLC0415
 
-    return list_devices(find())
+    return [with_reserve(device) for device in list_devices(find())]
+
+
+def with_reserve(device: Device) -> Device:
+    """The device with the reserve that its like needs here (free-memory growth after loading).
+
+    A card of the catalogue has its own row; any other takes llama.cpp's margin.
+    """
+    from kvwise.catalogue import device_of, exactly  # noqa: PLC0415  (its data is large)
+
+    known = exactly(device.name)
+    backend = device.kind if known and device.kind in known.backends else None
+    if known is None:
+        return replace(device, reserve_bytes=_MARGIN)
+    like = device_of(known, backend=backend)
+    return replace(
+        device,
+        bandwidth_bytes_per_s=like.bandwidth_bytes_per_s,
+        compute_capability=like.compute_capability,
+        sm_count=like.sm_count,
+        unified=like.unified,
+        reserve_bytes=like.reserve_bytes,
+        reserve_reason=like.reserve_reason,
+    )

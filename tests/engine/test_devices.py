@@ -56,6 +56,15 @@ def test_nothing_is_asked_where_there_can_be_no_gpu(tmp_path: Path) -> None:
         assert not here.may_have_gpu([str(tmp_path / "no")])
 
 
+def test_a_device_found_here_gets_a_reserve_and_what_the_catalogue_knows() -> None:
+    known, unknown = read_listing(LISTING)[0::2]
+    card = here.with_reserve(known)
+    assert card.free_bytes == known.free_bytes
+    assert card.bandwidth_bytes_per_s == 272 * 10**9
+    assert 0 < (card.reserve_bytes or 0) < 1024 * MIB
+    assert here.with_reserve(unknown).reserve_bytes == 1024 * MIB
+
+
 @pytest.mark.engine
 @pytest.mark.xdist_group("engine")
 def test_the_embedded_engine_answers() -> None:

@@ -81,7 +81,8 @@ def plan(
     Impossible (with the nearest plan that can be met), UsageError, ModelError.
     """
     goal = goal or Goal()
-    base = launch or Launch(n_seq_max=goal.slots or 1, n_outputs_max=goal.slots or 1)
+    slots = goal.slots or 1
+    base = launch or Launch(model=model.path, n_seq_max=slots, n_outputs_max=slots)
     search = Search(model, devices, host, goal, base, frozenset(fixed), _account)
     found = search.candidates()
     if not found:
