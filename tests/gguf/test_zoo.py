@@ -53,7 +53,20 @@ def test_types_and_offsets() -> None:
     assert header.metadata["f"] == 0.10000000149011612
     assert header.metadata["ab"] == (True, False)
     assert [(row.name, row.offset) for row in header.tensors] == [
-        ("blk.0.w", 0), ("blk.1.w", 96), ("blk.2.w", 192), ("out", 288),
+        ("out", 0), ("blk.0.w", 32), ("blk.1.w", 128), ("blk.2.w", 224),
+    ]  # fmt: skip
+
+
+def test_tensors_lie_as_converters_write_them_layer_by_layer() -> None:
+    names = ("output.weight", "blk.{i}.b.weight", "blk.{i}.a.weight", "token_embd.weight")
+    document = json.loads(json.dumps(SOUND))
+    document["tensors"] = [
+        [name, [32, 3], "f32", 384, "0-1" if "{i}" in name else None] for name in names
+    ]
+    assert [row.name for row in _read(document).tensors] == [
+        "token_embd.weight",
+        "blk.0.b.weight", "blk.0.a.weight", "blk.1.b.weight", "blk.1.a.weight",
+        "output.weight",
     ]  # fmt: skip
 
 

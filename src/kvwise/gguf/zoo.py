@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 """Of the JSON text, unpacked."""
 
 MAX_LAYER: Final = 65_536
+_LAYER = re.compile(r"\bblk\.(\d+)\.")
 _LAYERS = re.compile(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", re.ASCII)
 
 
@@ -140,7 +141,6 @@ def _tensors(given: object, alignment: int) -> tuple[Tensor, ...]:
     if not isinstance(given, list):
         raise BadZoo("tensors is not a list")
     tensors: dict[str, Tensor] = {}
-    offset = 0
     for tensor, claimed in chain.from_iterable(map(_row, given)):
         if tensor.name in tensors:
             raise DuplicateTensor("the tensor {name} is there twice", name=clip(tensor.name))
@@ -149,11 +149,28 @@ def _tensors(given: object, alignment: int) -> tuple[Tensor, ...]:
                 "the tensor {name} claims {claimed} bytes, its shape and type make {found}",
                 name=clip(tensor.name), claimed=clip(str(claimed)), found=tensor.nbytes,
             )  # fmt: skip
-        tensors[tensor.name] = Tensor(tensor.name, tensor.shape, tensor.type, offset)
-        offset = pad(offset + tensor.nbytes, alignment)
+        tensors[tensor.name] = tensor
         if len(tensors) > MAX_TENSORS:
             raise BadZoo("more than {ceiling} tensors", ceiling=MAX_TENSORS)
-    return tuple(tensors.values())
+    return _laid_out(tensors.values(), alignment)
+
+
+def _laid_out(tensors: Iterable[Tensor], alignment: int) -> tuple[Tensor, ...]:
+    """Offsets in the order converters write: the spans that mmap covers depend on it."""
+    placed = []
+    offset = 0
+    for tensor in sorted(tensors, key=_file_order):
+        placed.append(Tensor(tensor.name, tensor.shape, tensor.type, offset))
+        offset = pad(offset + tensor.nbytes, alignment)
+    return tuple(placed)
+
+
+def _file_order(tensor: Tensor) -> tuple[int, int]:
+    """Embeddings first, then layer by layer, the output last."""
+    layer = _LAYER.search(tensor.name)
+    if layer:
+        return 1, int(layer[1])
+    return (2 if tensor.name.startswith("output") else 0), 0
 
 
 def _row(row: object) -> Iterator[tuple[Tensor, object]]:
