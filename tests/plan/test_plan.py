@@ -11,10 +11,10 @@ from kvwise.errors import Refused, UsageError
 from kvwise.launch import Launch
 from kvwise.memory.account import account
 from kvwise.options import change, read
+from kvwise.plan.candidate import CELLS
 from kvwise.plan.choose import Choice, Impossible, Plan, argv_of, plan
 from kvwise.plan.goal import PURPOSES, Goal
 from kvwise.plan.quality import PAIRS, QUALITIES, meets, quality_of
-from kvwise.plan.search import CELLS
 
 from .setup import RAM, gpu, model
 

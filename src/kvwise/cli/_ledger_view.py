@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvwise.cli._request import called
+from kvwise.cli._request import called, not_counted
 from kvwise.cli._shapes import Bar, Cell, Column, Table, Words
 from kvwise.cli.output import Printer
 from kvwise.device import Device
@@ -182,6 +182,8 @@ def show_notes(printer: Printer, ledger: Ledger) -> None:
     """What the reader should know, and what is not proved."""
     for note in ledger.notes:
         printer.text(phrase("note: {text}", text=note.message), "warn")
+    for text in not_counted(ledger.launch):
+        printer.text(phrase("note: {text}", text=text), "warn")
     for doubt in ledger.doubts:
         printer.text(phrase("unverified: {text}", text=doubt), "warn")
 

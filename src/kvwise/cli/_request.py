@@ -17,7 +17,8 @@ from kvwise.gguf.model import Model
 from kvwise.gguf.shape import header_of_shape
 from kvwise.launch import Launch
 from kvwise.opening import open_model
-from kvwise.options import Reading, read
+from kvwise.options import Reading, read, uncounted
+from kvwise.text import Phrase, phrase
 from kvwise.units import parse_size
 
 MODEL = click.Argument(["model"], required=False)
@@ -130,6 +131,13 @@ def launch_model(ref: str, model: Model) -> str:
     if not ref or ref.endswith((".json", ".json.gz")):  # a header without a file
         return f"{called(model)}.gguf"
     return model.path or ref
+
+
+def not_counted(launch: Launch) -> tuple[Phrase, ...]:
+    """What the launch takes beside the model itself, and the ledger leaves out."""
+    beside = [("-md", launch.model_draft), ("--mmproj", launch.mmproj)]
+    notes = [phrase("what {flag} takes is not counted", flag=flag) for flag, file in beside if file]
+    return (*notes, *uncounted(launch))
 
 
 def with_model(launch: Launch, ref: str, model: Model) -> Launch:

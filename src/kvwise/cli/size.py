@@ -18,6 +18,7 @@ from kvwise.cli._request import (
     SHAPE,
     machine,
     model_of,
+    not_counted,
     read_launch,
     with_model,
 )
@@ -78,7 +79,12 @@ def command(
         compute_mode="no-alloc" if compute_mode == "no-alloc" else "reserved",
     )
     if printer.json:
-        printer.document(ledger_json(ledger, printer.language))
+        document = ledger_json(ledger, printer.language)
+        document["notes"] += [
+            {"code": "not_counted", "message": printer.say(note)}
+            for note in not_counted(ledger.launch)
+        ]
+        printer.document(document)
     else:
         from kvwise.cli._ledger_view import show_ledger  # noqa: PLC0415  (not needed for --json)
 

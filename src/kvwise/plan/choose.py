@@ -13,11 +13,12 @@ from kvwise.memory.account import account
 from kvwise.memory.ledger import Ledger
 from kvwise.options import to_argv
 from kvwise.plan import commands
+from kvwise.plan.candidate import Candidate
 from kvwise.plan.goal import Goal
 from kvwise.plan.impossible import Attempt, relaxed, sentence
 from kvwise.plan.ladder import ladder
 from kvwise.plan.order import alternatives, best
-from kvwise.plan.search import Candidate, Search
+from kvwise.plan.search import Search
 from kvwise.plan.speed import Speed, estimate
 from kvwise.plan.why import reasons
 from kvwise.text import Phrase

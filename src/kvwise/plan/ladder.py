@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from kvwise.plan.candidate import CELLS, Candidate
 from kvwise.plan.offload import Level, is_full
 from kvwise.plan.quality import PAIRS, meets, quality_of
-from kvwise.plan.search import CELLS, Candidate, Search
+from kvwise.plan.search import Search
 from kvwise.units import MIB
 
 _RUNGS = 6

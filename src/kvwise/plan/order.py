@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kvwise.plan.candidate import Candidate
 from kvwise.plan.goal import Goal
 from kvwise.plan.quality import CLASSES, PAIRS
-from kvwise.plan.search import Candidate
 
 _NEARLY = 0.9  # a context this close to enough is enough
 _SHARES = 8  # below that, contexts are compared in eighths of enough

@@ -20,57 +20,19 @@ from kvwise.memory import flash
 from kvwise.memory.ledger import Ledger
 from kvwise.memory.placement import HOST
 from kvwise.options import change
+from kvwise.plan.candidate import CELLS, Candidate, missing, slack_of
 from kvwise.plan.edge import edge
 from kvwise.plan.goal import Goal
 from kvwise.plan.offload import Level, is_full, levels
 from kvwise.plan.quality import PAIRS, meets, quality_of
 from kvwise.plan.speed import Weights, host_reads, weights_read
 
-CELLS = 256  # llama.cpp pads a context to whole blocks of this many cells
 UBATCHES = (512, 256, 128)
 _LARGE_UBATCHES = (2048, 1024)
 _STEPS_BEYOND = 2  # how far to look past the edge for a context that fits after all
-_UNKNOWN = 1 << 62  # nothing is known to be missing
 _LONGEST = 1 << 27  # an engine asked for more dies before it says why (engine-facts.md 0.8)
 
 Account = Callable[[Model, Launch, Sequence[Device], Host | None], Ledger]
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A launch that fits, with its ledger."""
-
-    launch: Launch
-    ledger: Ledger
-    full: bool  # every layer and expert is on the GPUs
-    host_read: int  # bytes per token from host memory, weights and cache
-    limit: int  # tokens per slot beyond which the model was not trained
-    shared: bool = False  # all slots at once draw on one unified cache
-
-    @property
-    def slot_tokens(self) -> int:
-        """Tokens that one slot can hold: prompt and answer together."""
-        context = self.ledger.context
-        room = context.n_ctx_seq
-        if self.shared:
-            room //= context.n_seq_max
-        return min(room, self.limit)
-
-    @cached_property
-    def gpu_bytes(self) -> int:
-        return sum(line.total_bytes for line in self.ledger.lines if not line.host)
-
-    @cached_property
-    def all_bytes(self) -> int:
-        return sum(line.total_bytes for line in self.ledger.lines)
-
-    @property
-    def quality(self) -> str:
-        return quality_of(self.launch.type_k, self.launch.type_v)
-
-    @property
-    def pair(self) -> tuple[str, str]:
-        return self.launch.type_k, self.launch.type_v
 
 
 @dataclass
@@ -204,8 +166,8 @@ class Search:
         return Candidate(launch, ledger, full, reads, self.trained, shared)
 
     def at(self, launch: Launch, tokens_per_slot: int, level: Level) -> Candidate | None:
-        tokens = -(-tokens_per_slot // CELLS) * CELLS
-        return self.fitting(change(launch, n_ctx=tokens * self.slots), level)
+        tokens = _blocks(tokens_per_slot) * self.unit
+        return self.fitting(change(launch, n_ctx=tokens), level)
 
     def _cache_read(self, ledger: Ledger) -> int:
         """Bytes of cache on the host that a token reads when the context is well used."""
@@ -246,7 +208,7 @@ class Search:
         """The candidate with the longest context of `least` to `most` tokens per slot."""
         if "n_ctx" in self.fixed:
             return self.fitting(launch, level)
-        low, high = -(-least // CELLS), max(-(-least // CELLS), most // CELLS)
+        low, high = _blocks(least), max(_blocks(least), _blocks(most))
         best, top = (self.at(launch, blocks * CELLS, level) for blocks in (low, high))
         if best is None or top is not None:
             return top
@@ -280,7 +242,7 @@ class Search:
     def _slack(self, launch: Launch, tokens: int | None) -> int | None:
         """Bytes left on the tightest device, its reserve set aside; None where it is refused."""
         if tokens is not None:
-            launch = change(launch, n_ctx=-(-tokens // CELLS) * CELLS * self.slots)
+            launch = change(launch, n_ctx=_blocks(tokens) * self.unit)
         ledger = self.ledger(launch)
         if ledger is None or self._attention_leaves_gpu(ledger):
             return None
@@ -302,7 +264,7 @@ class Search:
                 found = self.longest(change(launch, **level), level, least, most)
                 if found:
                     yield found
-                    saturated = saturated or found.slot_tokens >= most // CELLS * CELLS
+                    saturated = saturated or found.slot_tokens >= most
                 if found is None or not saturated:
                     yield from self._offloaded(launch, least, most, ubatch)
             if saturated and self.goal.purpose != "min-memory":
@@ -331,22 +293,9 @@ class Search:
         return change(self.start, **changes)
 
 
+def _blocks(tokens: int) -> int:
+    return -(-tokens // CELLS)
+
+
 def _types(ledger: Ledger) -> tuple[str, str]:
     return ledger.context.type_k, ledger.context.type_v
-
-
-def slack_of(ledger: Ledger) -> int:
-    """Bytes left on the tightest device, its reserve set aside; negative = misses by so much."""
-    left: list[int] = []
-    for line in ledger.lines:
-        if line.headroom_bytes is not None:
-            device = None if line.host else ledger.devices[len(left)]
-            left.append(line.headroom_bytes - ((device and device.reserve_bytes) or 0))
-        else:
-            left.append(_UNKNOWN)
-    return min(left)
-
-
-def missing(ledger: Ledger) -> int:
-    """Bytes by which the tightest device misses, its reserve included; 0 = it fits."""
-    return max(0, -slack_of(ledger))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvwise.plan.search import CELLS, Candidate, Search, missing
+from kvwise.plan.candidate import CELLS, Candidate, missing
+from kvwise.plan.search import Search
 from kvwise.plan.speed import Speed
 from kvwise.text import Phrase, phrase
 from kvwise.units import show

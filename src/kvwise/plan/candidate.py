@@ -1,0 +1,67 @@
+"""A launch that fits, and the figures by which launches are compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from kvwise.launch import Launch
+from kvwise.memory.ledger import Ledger
+from kvwise.plan.quality import quality_of
+
+CELLS = 256  # llama.cpp pads a context to whole blocks of this many cells
+_UNKNOWN = 1 << 62  # nothing is known to be missing
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A launch that fits, with its ledger."""
+
+    launch: Launch
+    ledger: Ledger
+    full: bool  # every layer and expert is on the GPUs
+    host_read: int  # bytes per token from host memory, weights and cache
+    limit: int  # tokens per slot beyond which the model was not trained
+    shared: bool = False  # all slots at once draw on one unified cache
+
+    @property
+    def slot_tokens(self) -> int:
+        """Tokens that one slot can hold: prompt and answer together."""
+        context = self.ledger.context
+        room = context.n_ctx_seq
+        if self.shared:
+            room //= context.n_seq_max
+        return min(room, self.limit)
+
+    @cached_property
+    def gpu_bytes(self) -> int:
+        return sum(line.total_bytes for line in self.ledger.lines if not line.host)
+
+    @cached_property
+    def all_bytes(self) -> int:
+        return sum(line.total_bytes for line in self.ledger.lines)
+
+    @property
+    def quality(self) -> str:
+        return quality_of(self.launch.type_k, self.launch.type_v)
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        return self.launch.type_k, self.launch.type_v
+
+
+def slack_of(ledger: Ledger) -> int:
+    """Bytes left on the tightest device, its reserve set aside; negative = misses by so much."""
+    left: list[int] = []
+    for line in ledger.lines:
+        if line.headroom_bytes is not None:
+            device = None if line.host else ledger.devices[len(left)]
+            left.append(line.headroom_bytes - ((device and device.reserve_bytes) or 0))
+        else:
+            left.append(_UNKNOWN)
+    return min(left)
+
+
+def missing(ledger: Ledger) -> int:
+    """Bytes by which the tightest device misses, its reserve included; 0 = it fits."""
+    return max(0, -slack_of(ledger))
