@@ -131,7 +131,7 @@ def _by_layer(tensors: Iterable[Tensor]) -> list[dict[str, Any]]:
 
 
 def _show(printer: Printer, facts: dict[str, Any]) -> None:
-    model, attention = facts["model"], facts["attention"]
+    model = facts["model"]
     printer.text(model["name"], "title")
     printer.table(_facts_table(facts))
     printer.text()
@@ -145,12 +145,6 @@ def _show(printer: Printer, facts: dict[str, Any]) -> None:
             phrase("unverified: kvwise has no proven rules for {name}", name=model["architecture"]),
             "warn",
         )
-    if attention["recurrent_layers"]:
-        printer.text(
-            phrase("{count} layers keep a state instead of a cache",
-                   count=len(attention["recurrent_layers"])),
-            "dim",
-        )  # fmt: skip
 
 
 def _facts_table(facts: dict[str, Any]) -> Table:
@@ -179,6 +173,10 @@ def _facts_table(facts: dict[str, Any]) -> Table:
             "{tokens} tokens in {count} of {all} layers",
             tokens=attention["window"], count=len(attention["window_layers"]),
             all=model["n_layer"])))  # fmt: skip
+    if attention["recurrent_layers"]:
+        rows.append((phrase("state"), phrase(
+            "{count} of {all} layers keep a state instead of a cache",
+            count=len(attention["recurrent_layers"]), all=model["n_layer"])))  # fmt: skip
     if attention["n_expert"]:
         rows.append((phrase("experts"), phrase(
             "{all}, {used} at a time",
