@@ -1,4 +1,4 @@
-"""Walk a scheduled graph and say how large the compute buffer of each backend becomes.
+"""Walk a scheduled graph: what it asks of the allocator, and how large each buffer becomes.
 
 Source: ggml/src/ggml-alloc.c (ggml_gallocr_reserve_n, ggml_gallocr_alloc_graph_impl,
 ggml_gallocr_allocate_node), b10605. Bytes are never touched: only offsets are handed out.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvwise.memory.compute.backend import Backend
-from kvwise.memory.compute.freelist import FreeList
 from kvwise.memory.compute.graph import FLAG_INPUT, FLAG_OUTPUT, Tensor
 from kvwise.memory.compute.schedule import Schedule
+from kvwise.memory.compute.tape import Tape
 
 IN_PLACE = frozenset(
     {
@@ -31,18 +31,18 @@ def in_place(op: str) -> bool:
 
 
 class _Walk:
-    """State of one walk: per tensor uses left, views left, where it lies."""
+    """State of one walk: per tensor uses left, views left, and the slot it lies in."""
 
-    __slots__ = ("backends", "children", "home", "lists", "offset", "size", "state", "views")
+    __slots__ = ("backends", "children", "home", "size", "slot", "state", "tape", "views")
 
     def __init__(self, tensors: Sequence[Tensor], backends: Sequence[Backend]) -> None:
         count = len(tensors)
         self.backends = backends
-        self.lists = [FreeList(backend.alignment) for backend in backends]
+        self.tape = Tape(tuple(backend.alignment for backend in backends))
         self.children = [0] * count
         self.views = [0] * count
         self.home = [0] * count
-        self.offset = [0] * count
+        self.slot = [0] * count
         self.size = [0] * count
         # weights, caches and views never own bytes of a compute buffer
         self.state = [_ELSEWHERE if t.buffer >= 0 or t.base is not None else _FREE for t in tensors]
@@ -54,11 +54,11 @@ class _Walk:
         index = tensor.index
         self.state[index] = _HELD
         size = self.backends[b].alloc_size(tensor, [all_[s] if s >= 0 else None for s in sources])
+        self.size[index] = size
         if in_place(tensor.op) and self._take_over(tensor, sources, all_, size):
             return
         self.home[index] = b
-        self.size[index] = size
-        self.offset[index] = self.lists[b].alloc(size)
+        self.slot[index] = self.tape.alloc(b, size)
 
     def _take_over(
         self, tensor: Tensor, sources: Sequence[int], all_: Sequence[Tensor], size: int
@@ -78,15 +78,11 @@ class _Walk:
                 or other.type is not tensor.type
             ):
                 continue
-            index, home = tensor.index, self.home[source]
-            blocks = self.lists[home]
-            self.home[index] = home
-            self.offset[index] = start = self.offset[source]
-            self.size[index] = size
+            index, home, slot = tensor.index, self.home[source], self.slot[source]
+            self.home[index], self.slot[index] = home, slot
             state[source] = _FREE
-            tail = blocks.pad(self.size[source]) - blocks.pad(size)
-            if tail > 0:
-                blocks.free(start + blocks.pad(size), tail)
+            if self.size[source] != size:
+                self.tape.resize(slot, home, size)
             return True
         return False
 
@@ -94,11 +90,16 @@ class _Walk:
         """Give a tensor's bytes back, unless it is an output of the graph."""
         if not tensor.flags & FLAG_OUTPUT:
             self.state[index] = _FREE
-            self.lists[self.home[index]].free(self.offset[index], self.size[index])
+            self.tape.free(self.slot[index])
 
 
 def peaks(schedule: Schedule, backends: Sequence[Backend]) -> list[int]:
     """Size in bytes of each backend's compute buffer for one scheduled graph."""
+    return list(record(schedule, backends).play(0).peaks)
+
+
+def record(schedule: Schedule, backends: Sequence[Backend]) -> Tape:
+    """All that a scheduled graph asks of the allocators of its backends."""
     tensors, sources = schedule.tensors, schedule.sources
     walk = _Walk(tensors, backends)
     state = walk.state
@@ -117,7 +118,7 @@ def peaks(schedule: Schedule, backends: Sequence[Backend]) -> list[int]:
         for source in mine:
             if source >= 0:
                 _use(walk, tensors, source)
-    return [blocks.peak for blocks in walk.lists]
+    return walk.tape
 
 
 def _count(walk: _Walk, schedule: Schedule) -> None:
