@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from models import smollm2
 
 ROOT = Path(__file__).resolve().parent.parent
