@@ -29,16 +29,19 @@ class Tape:
     """Steps (what, slot, bytes per block of cells, further bytes).
 
     `what` is the backend that gives the slot its bytes, `FREE`, or `RESIZE` where another tensor
-    takes the slot over and is smaller. `even`: every slot always has bytes.
+    takes the slot over and is smaller. `even`: every slot
+    always has bytes and no trail leaves a comparison out. `constant`: no size
+    depends on the cells.
     """
 
-    __slots__ = ("alignments", "even", "slots", "steps")
+    __slots__ = ("alignments", "constant", "even", "slots", "steps")
 
     def __init__(self, alignments: tuple[int, ...]) -> None:
         self.alignments = alignments
         self.steps: list[tuple[int, int, int, int]] = []
         self.slots = 0
         self.even = True
+        self.constant = True
 
     def alloc(self, backend: int, size: int) -> int:
         """A new slot of `size` bytes, rounded up."""
@@ -52,6 +55,7 @@ class Tape:
 
     def resize(self, slot: int, backend: int, size: int) -> None:
         """The slot on `backend` keeps `size` bytes, rounded up."""
+        self.even = False  # what is left over is not compared on the trail
         self._add(RESIZE, slot, backend, size)
 
     def _add(self, what: int, slot: int, backend: int, size: int) -> None:
@@ -59,6 +63,8 @@ class Tape:
         step, size = parts(size)
         if step % alignment:
             raise NotAffine(f"{step} bytes per block are not aligned")
+        if step:
+            self.constant = False
         size = (size + alignment - 1) // alignment * alignment
         if step < 0 or step + size <= 0:
             self.even = False

@@ -1,0 +1,148 @@
+"""Reservations that hold for any context: a layout's graphs are built once, with cells that vary.
+
+A context of another length has the same graph with other numbers of cells, up to the
+comparisons that depend on them (windows, a sparse attention's choice): `affine.py` keeps track.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+from kvwise.gguf.model import Model
+from kvwise.memory.backends import BackendKind
+from kvwise.memory.compute.affine import UNKNOWN, Variable
+from kvwise.memory.compute.builder import Batch, Unbuildable
+from kvwise.memory.compute.curve import Curve
+from kvwise.memory.compute.reserve import Job, batch, build, reserved, taped
+from kvwise.memory.context import CELLS, Context
+from kvwise.memory.ledger import Cache
+from kvwise.memory.placement import Placement
+
+Mode = Literal["reserved", "no-alloc"]
+
+KEPT = 256
+"""Layouts whose reservations are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """All that a reservation depends on, but for the length of the context.
+
+    `context` is without lengths; `cells` are those of each cache, None where they follow them.
+    """
+
+    model: Model
+    context: Context
+    placement: Placement
+    kinds: tuple[BackendKind, ...]
+    weights: tuple[object, ...]
+    mode: Mode
+    batch: Batch
+    cells: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What a context reserves: a curve for each graph, and the first graph's size."""
+
+    variable: Variable
+    curves: tuple[Curve, ...]
+    n_nodes: int
+    n_leafs: int
+
+    def at(self, blocks: int) -> list[int]:
+        """Bytes per backend, the processor last; each is what the largest graph needs."""
+        first, *rest = (curve.at(blocks) for curve in self.curves)
+        return [max(sizes) for sizes in zip(first, *rest, strict=True)]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Reservations of one layout, each for its own range of lengths."""
+
+    found: list[Reservation]
+    varies: bool = True
+
+
+def layout(  # noqa: PLR0917  (all that a reservation depends on)
+    model: Model,
+    context: Context,
+    placement: Placement,
+    caches: tuple[Cache, ...],
+    kinds: tuple[BackendKind, ...],
+    weights: tuple[object, ...],
+    mode: Mode,
+) -> Layout:
+    """The layout of a context; `weights` are the settings that decide where weights lie."""
+    return Layout(
+        model,
+        replace(context, n_ctx=0, n_ctx_seq=0),
+        placement,
+        kinds,
+        weights,
+        mode,
+        batch(model, context),
+        tuple(None if c.cells == context.n_ctx_seq else c.cells for c in caches),
+    )
+
+
+def reservation(of: Layout, n_ctx_seq: int, make: Callable[[], Job]) -> Reservation:
+    """What the context reserves; `make` gathers its job. Raises Unbuildable, or what the graph
+    of an odd model raises."""
+    kept, blocks = _kept(of), n_ctx_seq // CELLS
+    for known in kept.found:
+        if known.variable.admits(blocks):
+            return known
+    work = make()
+    if kept.varies:
+        variable = Variable(blocks)
+        try:
+            made = _reserve(_varied(work, variable), of, variable)
+        except Unbuildable:
+            raise
+        except Exception:  # noqa: BLE001  (whatever cannot handle numbers that vary)
+            kept.varies = False
+        else:
+            kept.found.append(made)
+            return made
+    fixed = Variable(blocks)
+    fixed.low = fixed.high = blocks
+    return _reserve(work, of, fixed)
+
+
+@lru_cache(maxsize=KEPT)
+def _kept(of: Layout) -> _Kept:  # noqa: ARG001  (the key)
+    return _Kept([])
+
+
+def _reserve(work: Job, of: Layout, variable: Variable) -> Reservation:
+    graph = build(work, of.batch)
+    pinned = of.mode == "reserved"
+    tapes = reserved(work, graph) if pinned else (taped(work, graph, pinned=False),)
+    curves = tuple(Curve(tape) for tape in tapes)
+    return Reservation(variable, curves, len(graph.nodes), len(graph.leafs))
+
+
+def _varied(work: Job, variable: Variable) -> Job:
+    """The same job with cells that vary; what else follows from them is out of sight."""
+    context = work.context
+    whole = context.n_ctx_seq
+    streams = context.n_ctx // whole
+    varied = replace(
+        context, n_ctx=variable.times(CELLS * streams), n_ctx_seq=variable.times(CELLS)
+    )
+    caches = tuple(
+        replace(
+            cache,
+            cells=variable.times(CELLS) if cache.cells == whole else cache.cells,
+            k_bytes=UNKNOWN,
+            v_bytes=UNKNOWN,
+            by_device={},
+            reason=None,
+        )
+        for cache in work.caches
+    )
+    return replace(work, context=varied, caches=caches)
