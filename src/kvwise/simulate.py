@@ -1,8 +1,9 @@
 """Ledger from the engine's own no-alloc pass: what llama.cpp itself says a launch will take.
 
-With a user's llama.cpp the GPUs need not exist: virtual devices stand in for them. The embedded
-engine knows only the processor. A model that is not a GGUF file here (zoo JSON, URL, Hub) is asked
-about through a sparse twin of its header. Nothing is loaded either way.
+With a user's llama.cpp the GPUs need not exist: virtual devices stand in for them, unless the
+engine is asked about those that it has itself (`own`). The embedded engine knows only the
+processor. A model that is not a GGUF file here (zoo JSON, URL, Hub) is asked about through a sparse
+twin of its header. Nothing is loaded either way.
 """
 
 from __future__ import annotations
@@ -17,30 +18,32 @@ from typing import Literal
 from kvwise.arch import describe
 from kvwise.device import Device, Host
 from kvwise.engine import fit, noalloc_server
-from kvwise.engine.find import Engine, find
+from kvwise.engine.find import FIT_PARAMS, SERVER, Engine, binary, find
 from kvwise.engine.noalloc import Pass, Row
-from kvwise.engine.simulated import ledger_of
+from kvwise.engine.simulated import Told, ledger_of, tell
 from kvwise.engine.virtual import VirtualDevices, VirtualGPU
 from kvwise.errors import UsageError
 from kvwise.gguf.open import open_header
 from kvwise.gguf.writer import write_twin
 from kvwise.launch import Launch
 from kvwise.memory.ledger import Ledger
-from kvwise.memory.placement import select
+from kvwise.memory.placement import buffer_name, select
 
-_FIT = "llama-fit-params"
 How = Literal["embedded", "fit", "server"]
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
     """A ledger, and what it was read from: `rows` are the engine's own table (whole MiB, cut
-    off), GPUs in order, the host after them; `argv` the command that printed it."""
+    off), GPUs in order, the host after them; `told` the same for each line of the ledger, as fine
+    as the log has it; `argv` the command that printed it. `own` = on the engine's own devices."""
 
     ledger: Ledger
     rows: tuple[Row, ...]
+    told: tuple[tuple[Told, ...], ...]
     argv: tuple[str, ...]
     engine: Engine
+    own: bool = False
 
 
 def simulate(
@@ -70,49 +73,94 @@ def simulation(
     *,
     engine: Engine | None = None,
     host: Host | None = None,
+    own: bool = False,
     limit_s: float = 120.0,
 ) -> Simulation:
-    """`simulate`, with the engine's table and command beside the ledger."""
-    engine = engine or find()
+    """`simulate`, with the engine's table and command beside the ledger.
+
+    `own` asks a binary about the devices that it sees itself, so that nothing stands in for them.
+    The rules of the ledger's launch are those of the engine's build, when that is known.
+    """
+    asking = _asking(launch, devices, engine, own=own)
     model = describe(open_header(ref))
-    chosen = select(launch, devices)
-    how = _how(engine, launch, chosen)
     with ExitStack() as stack:
         path = stack.enter_context(_file(ref))
-        gpus = None
-        if chosen:
-            gpus = stack.enter_context(VirtualDevices(map(VirtualGPU.of, chosen)))
-        said = _ask(how, engine, path, launch, gpus, limit_s=limit_s)
-    ledger = ledger_of(said, model, launch, chosen, host)
-    return Simulation(ledger, said.rows, said.argv, engine)
+        gpus = stack.enter_context(asking.stand_ins()) if asking.virtual else None
+        said = _ask(asking, path, gpus, limit_s=limit_s)
+    names = tuple(map(buffer_name, asking.devices)) if own else None
+    return Simulation(
+        ledger_of(said, model, asking.launch, asking.devices, host, names=names),
+        said.rows,
+        tell(said, asking.devices, names),
+        said.argv,
+        asking.engine,
+        own,
+    )
 
 
 def command(
-    ref: str, launch: Launch, devices: Sequence[Device] = (), *, engine: Engine | None = None
+    ref: str,
+    launch: Launch,
+    devices: Sequence[Device] = (),
+    *,
+    engine: Engine | None = None,
+    own: bool = False,
 ) -> tuple[str, ...]:
     """The command that `simulate` would run; `TWIN` and `PORT` stand for what is made for it.
 
     Raises UsageError and Refused as `simulate` does before it starts anything.
     """
+    asking = _asking(launch, devices, engine, own=own)
+    path = Path(ref if _is_gguf(ref) else "TWIN")
+    if not asking.virtual:
+        return tuple(_command(asking, path, None))
+    gpus = asking.stand_ins()
+    try:
+        argv = _command(asking, path, gpus)
+    finally:
+        gpus.close()
+    return tuple(word.replace(gpus.endpoint, "127.0.0.1:PORT") for word in argv)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """Who is asked about what: `how` picks the program, `launch` has the engine's build."""
+
+    how: How
+    engine: Engine
+    launch: Launch
+    devices: tuple[Device, ...]
+    own: bool
+
+    @property
+    def virtual(self) -> bool:
+        return bool(self.devices) and not self.own
+
+    def stand_ins(self) -> VirtualDevices:
+        return VirtualDevices(map(VirtualGPU.of, self.devices))
+
+    @property
+    def asked(self) -> Launch:
+        """The launch for the program; virtual GPUs are those that `-dev` and `-sm none` left."""
+        if self.how == "embedded":
+            return replace(self.launch, devices=(), n_gpu_layers=0)
+        if self.own and self.devices:
+            return self.launch
+        main_gpu = 0 if self.launch.split_mode == "none" else self.launch.main_gpu
+        return replace(self.launch, devices=() if self.devices else ("none",), main_gpu=main_gpu)
+
+
+def _asking(
+    launch: Launch, devices: Sequence[Device], engine: Engine | None, *, own: bool
+) -> _Asking:
     engine = engine or find()
+    if engine.build:
+        launch = replace(launch, build=engine.build)
     chosen = select(launch, devices)
     how = _how(engine, launch, chosen)
-    path = Path(ref if _is_gguf(ref) else "TWIN")
-    gpus = VirtualDevices(map(VirtualGPU.of, chosen)) if chosen else None
-    try:
-        asked = _asked(launch, gpus)
-        if how == "embedded":
-            argv = noalloc_server.embedded_command(path, _embedded(launch))
-        elif how == "fit":
-            argv = fit.command(_fit_params(engine), path, asked, gpus)
-        else:
-            argv = noalloc_server.server_command(engine, path, asked, gpus)
-    finally:
-        if gpus is not None:
-            gpus.close()
-    if gpus is not None:
-        argv = [word.replace(gpus.endpoint, "127.0.0.1:PORT") for word in argv]
-    return tuple(argv)
+    if how == "server":
+        engine = _server(engine)
+    return _Asking(how, engine, launch, chosen, own)
 
 
 @contextmanager
@@ -142,10 +190,10 @@ def _how(engine: Engine, launch: Launch, devices: Sequence[Device]) -> How:
             raise UsageError(
                 "the embedded engine cannot simulate {device}: it knows only this processor",
                 device=devices[0].name,
-                hint="give --engine PATH of a llama.cpp built with RPC, or leave the devices out",
+                hint="give --engine PATH of a llama.cpp built with -DGGML_RPC=ON, or --cpu-only",
             )
         return "embedded"
-    if fit.expressible(launch) and engine.tool(_FIT) is not None:
+    if fit.expressible(launch) and engine.tool(FIT_PARAMS) is not None:
         return "fit"
     if not noalloc_server.expressible(launch):
         raise UsageError(
@@ -156,34 +204,38 @@ def _how(engine: Engine, launch: Launch, devices: Sequence[Device]) -> How:
     return "server"
 
 
+def _server(engine: Engine) -> Engine:
+    """The llama-server of an engine that was named by its llama-fit-params."""
+    if Path(engine.path).stem != FIT_PARAMS:
+        return engine
+    server = engine.tool(SERVER)
+    if server is None:
+        raise UsageError(
+            "{engine} has no flag for these settings, and no llama-server is beside it",
+            engine=engine.name,
+            hint="give --engine PATH of a llama-server",
+        )
+    return binary(server)
+
+
 def _fit_params(engine: Engine) -> Path:
-    tool = engine.tool(_FIT)
+    tool = engine.tool(FIT_PARAMS)
     assert tool is not None  # noqa: S101 (`_how` looked)
     return tool
 
 
-def _asked(launch: Launch, gpus: VirtualDevices | None) -> Launch:
-    """The launch for a tool whose GPUs are those that `-dev` and `-sm none` left."""
-    main_gpu = 0 if launch.split_mode == "none" else launch.main_gpu
-    return replace(launch, devices=() if gpus else ("none",), main_gpu=main_gpu)
+def _command(asking: _Asking, path: Path, gpus: VirtualDevices | None) -> list[str]:
+    if asking.how == "embedded":
+        return noalloc_server.embedded_command(path, asking.asked)
+    if asking.how == "fit":
+        return fit.command(_fit_params(asking.engine), path, asking.asked, gpus)
+    return noalloc_server.server_command(asking.engine, path, asking.asked, gpus)
 
 
-def _ask(
-    how: How,
-    engine: Engine,
-    path: Path,
-    launch: Launch,
-    gpus: VirtualDevices | None,
-    *,
-    limit_s: float,
-) -> Pass:
-    if how == "embedded":
-        return noalloc_server.in_embedded(path, _embedded(launch), limit_s=limit_s)
-    asked = _asked(launch, gpus)
-    if how == "fit":
-        return fit.measure(_fit_params(engine), path, asked, gpus, limit_s=limit_s)
-    return noalloc_server.in_server(engine, path, asked, gpus, limit_s=limit_s)
-
-
-def _embedded(launch: Launch) -> Launch:
-    return replace(launch, devices=(), n_gpu_layers=0)
+def _ask(asking: _Asking, path: Path, gpus: VirtualDevices | None, *, limit_s: float) -> Pass:
+    if asking.how == "embedded":
+        return noalloc_server.in_embedded(path, asking.asked, limit_s=limit_s)
+    if asking.how == "fit":
+        tool = _fit_params(asking.engine)
+        return fit.measure(tool, path, asking.asked, gpus, limit_s=limit_s)
+    return noalloc_server.in_server(asking.engine, path, asking.asked, gpus, limit_s=limit_s)

@@ -25,6 +25,9 @@ from kvwise.paths import cache_dir
 
 EMBEDDED = "embedded"
 SERVER = "llama-server"
+FIT_PARAMS = "llama-fit-params"
+_FOLDERS = ("", "build/bin", "build/bin/Release", "bin")
+"""Where a llama.cpp has its programs: as a release, as built by CMake, as installed."""
 _TIMEOUT_S = 30
 _FLAG = re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")
 _VERSION = re.compile(r"version: (\d+) \((\w+)\)|\(build (\d+), commit (\w+)\)")
@@ -91,14 +94,36 @@ def _wanted(wanted: str) -> Engine:
             )
         return engine
     path = Path(wanted).expanduser()
-    if path.is_dir():
-        path /= SERVER
-    found = shutil.which(str(path)) or shutil.which(wanted)
+    found = _in_folder(path) if path.is_dir() else shutil.which(str(path)) or shutil.which(wanted)
     if not found:
         raise UsageError(
             "{path} is not a program", path=wanted, hint="give the path of a llama-server"
         )
     return binary(found)
+
+
+def _in_folder(folder: Path) -> str | None:
+    """The llama-server of a llama.cpp's folder, else its llama-fit-params."""
+    for name in (SERVER, FIT_PARAMS):
+        for place in _FOLDERS:
+            found = shutil.which(name, path=str(folder / place))
+            if found:
+                return found
+    return None
+
+
+def for_gpus(wanted: str | None = None) -> Engine | None:
+    """An engine that can be asked about GPUs: `wanted`, KVWISE_ENGINE, or what is on PATH.
+
+    None when there is only the embedded one, which knows no GPUs. Raises what `find` raises for a
+    wanted one.
+    """
+    wanted = wanted or os.environ.get("KVWISE_ENGINE") or None
+    if wanted:
+        engine = _wanted(wanted)
+        return engine if engine.kind == "binary" else None
+    path = shutil.which(SERVER) or shutil.which(FIT_PARAMS)
+    return binary(path) if path else None
 
 
 def embedded() -> Engine | None:

@@ -6,7 +6,7 @@ The engine's table has whole MiB, cut off. Where its log says the same in 0.01 M
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kvwise.device import Device, Host
 from kvwise.engine import events as ev
@@ -20,6 +20,7 @@ from kvwise.memory.account import account
 from kvwise.memory.context import Context
 from kvwise.memory.ledger import Basis, Cache, Ledger, Line, Note, Part
 from kvwise.memory.loader import CPU
+from kvwise.memory.overhead import overhead
 from kvwise.memory.placement import buffer_name, place
 from kvwise.text import Phrase, phrase
 
@@ -36,16 +37,46 @@ _BASIS: dict[str, Basis] = {
 _STAND_IN = "an RPC device stands in for {kind}; only its alignment and sizes are imitated"
 
 
+_NOTHING = Total()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a pass printed of one buffer: ranges of bytes, each as fine as the engine says it."""
+
+    buffer: str
+    weights: Total = _NOTHING
+    context: Total = _NOTHING
+    compute: Total = _NOTHING
+    output: Total = _NOTHING
+
+    @property
+    def part(self) -> Part:
+        sizes = (self.weights, self.context, self.compute, self.output)
+        return Part(self.buffer, *(size.bytes for size in sizes))
+
+
+def stand_ins(devices: Sequence[Device]) -> tuple[str, ...]:
+    """What the engine calls the virtual stand-ins of these devices."""
+    return tuple(f"RPC{number}" for number in range(len(devices)))
+
+
 def ledger_of(
     said: Pass,
     model: Model,
     launch: Launch,
     devices: tuple[Device, ...],
     host: Host | None = None,
+    *,
+    names: Sequence[str] | None = None,
 ) -> Ledger:
-    """The ledger of a pass that was run on virtual stand-ins of `devices`, in this order."""
-    lines = [_gpu_line(said, number, device) for number, device in enumerate(devices)]
-    lines.append(_host_line(said, len(devices), host))
+    """The ledger of a pass over `devices`, in this order.
+
+    `names` are what the engine calls them; None = virtual stand-ins were asked instead of them.
+    """
+    told = tell(said, devices, names)
+    lines = [_line(parts, device, None) for parts, device in zip(told, devices, strict=False)]
+    lines.append(_line(told[-1], None, host))
     return Ledger(
         model=model,
         launch=launch,
@@ -60,7 +91,7 @@ def ledger_of(
                 phrase("the engine prints weights and caches in whole MiB, cut off"),
             ),
         ),
-        doubts=tuple(_doubts(devices)),
+        doubts=tuple(_doubts(devices)) if names is None else (),
         compute_mode="no-alloc",
     )
 
@@ -71,52 +102,65 @@ def _doubts(devices: Sequence[Device]) -> Iterator[Phrase]:
             yield phrase(_UNSEEN.get(kind, _STAND_IN), kind=kind)
 
 
-def _gpu_line(said: Pass, number: int, device: Device) -> Line:
-    name = buffer_name(device)
-    row = next((row for row in said.rows if row.device == f"RPC{number}"), None)
-    part = Part(name) if row is None else _part(name, row, said)
-    return Line(
-        buffer=name,
-        device=device.name,
-        host=False,
-        parts=(part,),
-        free_bytes=device.free_bytes or None,
-        basis=_BASIS,
-    )
-
-
-def _host_line(said: Pass, n_gpu: int, host: Host | None) -> Line:
-    gpus = {f"RPC{number}" for number in range(n_gpu)}
-    rows = [row for row in said.rows if row.device not in gpus]
-    parts = [_part(CPU if row.device == HOST else row.device, row, said) for row in rows]
-    output = 0
+def tell(
+    said: Pass, devices: Sequence[Device], names: Sequence[str] | None = None
+) -> tuple[tuple[Told, ...], ...]:
+    """What was said of each line of the ledger: the devices in order, the host after them."""
+    known = stand_ins(devices) if names is None else tuple(names)
+    rows = {row.device: row for row in said.rows}
+    lines = []
+    for device, name in zip(devices, known, strict=True):
+        buffer = buffer_name(device)
+        lines.append((_told(buffer, rows[name], said) if name in rows else Told(buffer),))
+    host = [
+        _told(CPU if name == HOST else name, row, said)
+        for name, row in rows.items()
+        if name not in known
+    ]
+    first, *rest = host or [Told(CPU)]
     if said.context is not None:
-        output = sum(total.bytes for total in said.context.output.values())
-    first, *rest = parts or [Part(CPU)]
+        first = replace(first, output=_sum(said.context.output.values()))
+    return (*lines, (first, *rest))
+
+
+def _line(told: tuple[Told, ...], device: Device | None, host: Host | None) -> Line:
+    parts = tuple(each.part for each in told)
+    if device is not None:
+        extra, why = overhead(device)  # of the driver, which the engine does not see
+        return Line(
+            buffer=told[0].buffer,
+            device=device.name,
+            host=False,
+            parts=parts,
+            overhead_bytes=extra,
+            free_bytes=device.free_bytes or None,
+            basis=_BASIS,
+            reasons={"overhead": why},
+        )
     return Line(
         buffer=CPU,
         device=None,
         host=True,
-        parts=(replace(first, output_bytes=output), *rest),
+        parts=parts,
         free_bytes=(host.usable_bytes or None) if host else None,
         basis=_BASIS | {"output": "simulated"},
     )
 
 
-def _part(buffer: str, row: Row, said: Pass) -> Part:
-    return Part(
+def _told(buffer: str, row: Row, said: Pass) -> Told:
+    return Told(
         buffer,
-        weights_bytes=row.model.bytes,
-        context_bytes=_finer(row.context, _cached(row, said)),
-        compute_bytes=_finer(row.compute, _compute(row, said)),
+        weights=Total((row.model,)),
+        context=_finer(row.context, _cached(row, said)),
+        compute=_finer(row.compute, _compute(row, said)),
     )
 
 
-def _finer(coarse: Printed, fine: Total | None) -> int:
+def _finer(coarse: Printed, fine: Total | None) -> Total:
     """The figure of the log where it can be the same amount as that of the table."""
     if fine is None or not fine.parts or fine.high < coarse.low or fine.low > coarse.high:
-        return coarse.bytes
-    return fine.bytes
+        return Total((coarse,))
+    return fine
 
 
 def _compute(row: Row, said: Pass) -> Total | None:
