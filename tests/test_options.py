@@ -10,7 +10,7 @@ import pytest
 
 from kvwise.errors import UsageError
 from kvwise.launch import TOOLS, Launch
-from kvwise.options import OPTIONS, read, spellings, split_argv, uncounted
+from kvwise.options import OPTIONS, asked, read, spellings, split_argv, uncounted
 from kvwise.options.kinds import ALL_LAYERS
 
 SERVER, CLI, BENCH = TOOLS
@@ -379,10 +379,21 @@ def test_values_of_our_own_flags_are_not_taken_for_options() -> None:
 
 
 def test_what_nobody_counts_is_named() -> None:
-    launch = Launch.parse(["--lora", "a.gguf", "-t", "4", "--cache-ram", "100"])
-    notes = [str(note) for note in uncounted(launch)]
+    words = ["--control-vector", "a.gguf", "-t", "4", "--cache-ram", "100", "--no-host"]
+    notes = [str(note) for note in uncounted(Launch.parse(words))]
     assert len(notes) == 2
-    assert any("--lora" in note for note in notes)
+    assert any("--control-vector" in note for note in notes)
+
+
+def test_values_that_are_only_passed_on() -> None:
+    words = ["--lora", "a,b", "-cram", "7", "--lora-scaled", "c:0.5,d:2", "--cache-ram", "9"]
+    launch = Launch.parse([*words, "-otd", "x=CPU,y=CPU", "--alias", "-cram"])
+    assert asked.adapters(launch) == ("a", "b", "c", "d")
+    assert asked.number(launch, "--cache-ram", 1) == 9
+    assert asked.number(launch, "-ctxcp", 32) == 32
+    assert asked.draft_overrides(launch) == (("x", "CPU"), ("y", "CPU"))
+    assert asked.has(Launch.parse(["--no-mmproj-offload"]), "--no-mmproj-offload")
+    assert not asked.has(launch, "--no-mmproj-offload")
 
 
 # --- builds -----------------------------------------------------------------------------

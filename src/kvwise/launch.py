@@ -52,6 +52,7 @@ class Launch:
     n_rs_seq: int = 0  # extra recurrent-state snapshots (speculation)
     load_mtp: bool = False  # load the MTP layers' weights
     mtp: bool = False  # the MTP draft context instead of the main one
+    beside_target: bool = False  # the context of a draft, made next to its target's
     model_draft: str = ""  # -md
     spec_types: tuple[str, ...] = ()  # --spec-type, without none
     draft_n_max: int = 3  # --spec-draft-n-max

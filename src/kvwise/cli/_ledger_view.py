@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from kvwise.cli._request import called, not_counted
+from kvwise.cli._request import called
 from kvwise.cli._shapes import Bar, Cell, Column, Table, Words
 from kvwise.cli.output import Printer
 from kvwise.device import Device
-from kvwise.memory.ledger import Cache, Ledger, Line
+from kvwise.memory.ledger import Cache, Extra, Ledger, Line
 from kvwise.text import phrase
 from kvwise.units import MIB, mib, show
 
-PARTS = ("weights", "kv", "compute", "output", "overhead")
+PARTS = ("weights", "kv", "compute", "output", "extra", "overhead")
 """Parts of a line, in the order in which they are drawn; names of styles too."""
 
 
@@ -24,6 +24,9 @@ def show_ledger(printer: Printer, ledger: Ledger, *, explain: bool = False) -> N
     if ledger.caches:
         printer.text()
         printer.table(caches_table(ledger))
+    if ledger.extras:
+        printer.text()
+        printer.table(extras_table(ledger))
     if explain:
         printer.text()
         show_reasons(printer, ledger)
@@ -146,6 +149,41 @@ def caches_table(ledger: Ledger) -> Table:
     )
 
 
+_COMPANIONS = {
+    "draft": phrase("draft model"),
+    "mtp": phrase("MTP draft context"),
+    "speculation": phrase("speculation"),
+    "mmproj": phrase("projector"),
+    "lora": phrase("LoRA adapter"),
+    "prompt_cache": phrase("prompt cache"),
+    "checkpoints": phrase("context checkpoints"),
+}
+
+
+def extras_table(ledger: Ledger) -> Table:
+    """One row per buffer of what stands beside the model and its context, in MiB."""
+    rows = []
+    for extra in ledger.extras:
+        total: Words = _number(extra.total_bytes)
+        rows.append(
+            (
+                _COMPANIONS[extra.of],
+                extra.buffer,
+                *(_number(part_bytes(extra, part)) for part in PARTS[:4]),
+                phrase("up to {size}", size=total) if extra.up_to else Cell(total, "title"),
+            )
+        )
+    return Table(
+        (
+            Column(phrase("beside the model")),
+            Column(phrase("buffer")),
+            *(Column(part_name(part), right=True) for part in PARTS[:4]),
+            Column(phrase("total"), right=True),
+        ),
+        rows,
+    )
+
+
 def _cache_types(cache: Cache) -> Words:
     if cache.kind == "kv":
         sides = [("K", cache.type_k, cache.k_bytes), ("V", cache.type_v, cache.v_bytes)]
@@ -160,7 +198,7 @@ def show_reasons(printer: Printer, ledger: Ledger) -> None:
         for part in PARTS:
             size = part_bytes(line, part)
             why = line.reasons.get(_KEY[part])
-            if not size and why is None:
+            if part == "extra" or (not size and why is None):
                 continue
             printer.text(
                 phrase(
@@ -169,6 +207,21 @@ def show_reasons(printer: Printer, ledger: Ledger) -> None:
                     bytes=f"{size:,}",
                     basis=_BASIS[line.basis.get(_KEY[part], "computed")],
                     why=phrase(": {reason}", reason=why) if why else "",
+                )
+            )
+    for extra in ledger.extras:
+        printer.text(
+            phrase("{what} on {buffer}", what=_COMPANIONS[extra.of], buffer=extra.buffer), "title"
+        )
+        for key, why in extra.reasons.items():
+            part = next(part for part in PARTS if _KEY[part] == key)
+            printer.text(
+                phrase(
+                    "  {part}: {bytes} bytes ({basis}){why}",
+                    part=part_name(part),
+                    bytes=f"{part_bytes(extra, part):,}",
+                    basis=_BASIS[extra.basis.get(key, "computed")],
+                    why=phrase(": {reason}", reason=why),
                 )
             )
     if ledger.caches:
@@ -182,8 +235,6 @@ def show_notes(printer: Printer, ledger: Ledger) -> None:
     """What the reader should know, and what is not proved."""
     for note in ledger.notes:
         printer.text(phrase("note: {text}", text=note.message), "warn")
-    for text in not_counted(ledger.launch):
-        printer.text(phrase("note: {text}", text=text), "warn")
     for doubt in ledger.doubts:
         printer.text(phrase("unverified: {text}", text=doubt), "warn")
 
@@ -227,11 +278,11 @@ _BASIS = {
 }
 _KEY = {
     "weights": "weights", "kv": "context", "compute": "compute", "output": "output",
-    "overhead": "overhead",
+    "extra": "extra", "overhead": "overhead",
 }  # fmt: skip
 
 
-def part_bytes(line: Line, part: str) -> int:
+def part_bytes(line: Line | Extra, part: str) -> int:
     size = getattr(line, f"{_KEY[part]}_bytes")
     assert isinstance(size, int)  # noqa: S101  (for the type checker)
     return size
@@ -243,6 +294,7 @@ def part_name(part: str) -> Words:
         "kv": phrase("cache"),
         "compute": phrase("compute"),
         "output": phrase("output"),
+        "extra": phrase("beside it"),
         "overhead": phrase("driver"),
     }[part]
 

@@ -14,11 +14,12 @@ from kvwise.arch import describe
 from kvwise.device import Device, Host
 from kvwise.errors import UsageError
 from kvwise.gguf.model import Model
+from kvwise.gguf.open import open_header
 from kvwise.gguf.shape import header_of_shape
 from kvwise.launch import Launch
+from kvwise.memory.parts.companions import Companions
 from kvwise.opening import open_model
-from kvwise.options import Reading, read, uncounted
-from kvwise.text import Phrase, phrase
+from kvwise.options import Reading, asked, read
 from kvwise.units import parse_size
 
 MODEL = click.Argument(["model"], required=False)
@@ -133,11 +134,16 @@ def launch_model(ref: str, model: Model) -> str:
     return model.path or ref
 
 
-def not_counted(launch: Launch) -> tuple[Phrase, ...]:
-    """What the launch takes beside the model itself, and the ledger leaves out."""
-    beside = [("-md", launch.model_draft), ("--mmproj", launch.mmproj)]
-    notes = [phrase("what {flag} takes is not counted", flag=flag) for flag, file in beside if file]
-    return (*notes, *uncounted(launch))
+def companions_of(launch: Launch) -> Companions:
+    """The files beside the model that a launch names; only their headers are read.
+
+    Raises what `open_model` raises.
+    """
+    return Companions(
+        draft=open_model(launch.model_draft) if launch.model_draft else None,
+        mmproj=open_header(launch.mmproj) if launch.mmproj else None,
+        loras=tuple(open_header(path) for path in asked.adapters(launch)),
+    )
 
 
 def with_model(launch: Launch, ref: str, model: Model) -> Launch:

@@ -23,13 +23,15 @@ STYLES = {
     "kv": "magenta",
     "compute": "yellow",
     "output": "cyan",
+    "extra": "green",
     "overhead": "red",
     "left": "bright_black",
     "taken": "bright_black",
 }
 GLYPHS = {
     "weights": ("█", "#"), "kv": ("▓", "="), "compute": ("▒", "+"), "output": ("▞", "o"),
-    "overhead": ("░", "-"), "left": ("·", "."), "taken": ("╳", "x"),
+    "extra": ("▚", "x"),
+    "overhead": ("░", "-"), "left": ("·", "."), "taken": ("╳", "X"),
 }  # fmt: skip
 
 

@@ -16,9 +16,9 @@ from kvwise.cli._request import (
     DEVICE_OPTIONS,
     MODEL,
     SHAPE,
+    companions_of,
     machine,
     model_of,
-    not_counted,
     read_launch,
     with_model,
 )
@@ -77,14 +77,10 @@ def command(
         on.devices,
         host=on.host,
         compute_mode="no-alloc" if compute_mode == "no-alloc" else "reserved",
+        companions=companions_of(reading.launch),
     )
     if printer.json:
-        document = ledger_json(ledger, printer.language)
-        document["notes"] += [
-            {"code": "not_counted", "message": printer.say(note)}
-            for note in not_counted(ledger.launch)
-        ]
-        printer.document(document)
+        printer.document(ledger_json(ledger, printer.language))
     else:
         from kvwise.cli._ledger_view import show_ledger  # noqa: PLC0415  (not needed for --json)
 

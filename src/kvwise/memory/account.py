@@ -1,54 +1,31 @@
 """Adds everything up: model, launch, devices -> Ledger.
 
 The order is the engine's own: choose devices, place layers, resolve the context (or refuse),
-then weights, caches, output and compute buffers.
+then weights, caches, output and compute buffers (`made`); then what stands beside them (`parts/`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
 
 from kvwise.device import Device, Host
 from kvwise.gguf.model import Model
 from kvwise.launch import NEWEST_BUILD, Launch
-from kvwise.memory import legality, reasons
+from kvwise.memory import reasons
 from kvwise.memory.backends import kind_of
-from kvwise.memory.cache import caches
-from kvwise.memory.compute import ComputeResult, compute
-from kvwise.memory.context import Context, resolve
-from kvwise.memory.ledger import Basis, Cache, Ledger, Line, Note, Part
-from kvwise.memory.loader import CPU, Spot
-from kvwise.memory.output import output_buffer, output_bytes
+from kvwise.memory.ledger import Ledger, Line, Note, Part
+from kvwise.memory.loader import CPU
+from kvwise.memory.made import ComputeMode, Made, make, parts
 from kvwise.memory.overhead import overhead
-from kvwise.memory.placement import HOST, Placement, buffer_name, place, select
-from kvwise.memory.weights import Weights, weigh
+from kvwise.memory.parts.beside import Beside, beside
+from kvwise.memory.parts.companions import NONE, Companions
+from kvwise.memory.placement import HOST, buffer_name
 from kvwise.text import Phrase, phrase
+
+__all__ = ["KNOWN_BUILDS", "ComputeMode", "account"]
 
 KNOWN_BUILDS = frozenset({NEWEST_BUILD})
 """Builds whose rules were checked against measurements."""
-
-ComputeMode = Literal["reserved", "no-alloc", "none"]
-"""What a really allocating engine reserves; what its `--fit` pass and the zoo show; left out, for
-a quick lower bound."""
-
-_LEFT_OUT = ComputeResult({}, "estimated", phrase("compute buffers were left out"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """Everything that was found for one launch."""
-
-    model: Model
-    launch: Launch
-    context: Context
-    placement: Placement
-    devices: tuple[Device, ...]
-    weights: Weights
-    caches: tuple[Cache, ...]
-    compute: ComputeResult
 
 
 def account(
@@ -58,115 +35,69 @@ def account(
     *,
     host: Host | None = None,
     compute_mode: ComputeMode = "reserved",
+    companions: Companions = NONE,
 ) -> Ledger:
     """The ledger of a launch on these devices (all there are, in the engine's order).
 
-    Raises Refused when llama.cpp would refuse the setting, UsageError for a launch that names
-    what is not there.
+    `companions` are the opened files of `-md`, `--mmproj` and `--lora`; what the launch names and
+    they lack is not counted, and a note says so. Raises Refused when llama.cpp would refuse the
+    setting, UsageError for a launch that names what is not there, ModelError for a companion that
+    does not fit the model.
     """
-    made = _make(model, launch, devices, host, compute_mode)
-    parts = _parts(made)
-    lines = [_gpu_line(made, number, parts[number]) for number in range(len(made.devices))]
-    lines.append(_host_line(made, parts[HOST], host))
+    made = make(model, launch, devices, host, compute_mode)
+    more = beside(made, companions, devices, host, compute_mode)
+    mine = parts(made)
+    lines = [
+        _gpu_line(made, number, device, mine.get(number, ()), more)
+        for number, device in enumerate(more.devices)
+    ]
+    lines.append(_host_line(made, mine[HOST], host, more))
     return Ledger(
         model=model,
         launch=launch,
         context=made.context,
         placement=made.placement,
-        devices=made.devices,
+        devices=more.devices,
         lines=tuple(lines),
         caches=made.caches,
-        notes=tuple(_notes(made)),
-        doubts=tuple(_doubts(made)),
+        notes=(*_notes(made), *more.notes),
+        doubts=_each_once((*_doubts(made, more.devices), *more.doubts)),
         compute_mode=compute_mode,
     )
 
 
-def _make(
-    model: Model,
-    launch: Launch,
-    devices: Sequence[Device],
-    host: Host | None,
-    compute_mode: ComputeMode,
-) -> _Made:
-    chosen = select(launch, devices)
-    placement = place(model, launch, chosen, host)
-    context = resolve(model, launch, placement, chosen)
-    weights = weigh(model, launch, placement, chosen, host)
-    kept = caches(model, context, placement, chosen, launch.build)
-    work = _LEFT_OUT
-    if compute_mode != "none":
-        work = compute(model, context, placement, kept, launch, chosen, mode=compute_mode)
-        if work.n_nodes:
-            n_tensors = sum(weights.counts.values())
-            legality.check_graph(model, context, n_tensors, work.n_nodes, work.n_leafs)
-    return _Made(model, launch, context, placement, chosen, weights, kept, work)
-
-
-def _parts(made: _Made) -> dict[int, tuple[Part, ...]]:
-    """The buffers of every line, the line's own buffer first."""
-    sizes: dict[Spot, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    own = {HOST: CPU} | {number: buffer_name(gpu) for number, gpu in enumerate(made.devices)}
-    for number, name in own.items():
-        sizes[Spot(number, name)]  # a line without bytes still has its buffer
-    for spot, size in made.weights.by_spot.items():
-        name = f"{spot.buffer}_Mapped" if spot in made.weights.mapped else spot.buffer
-        sizes[Spot(spot.device, name)]["weights_bytes"] += size
-    for cache in made.caches:
-        for number, size in cache.by_device.items():
-            sizes[Spot(number, own[number])]["context_bytes"] += size
-    for number, size in made.compute.by_buffer.items():
-        name = _work_buffer(made) if number == HOST else own[number]
-        sizes[Spot(number, name)]["compute_bytes"] += size
-    output = Spot(HOST, output_buffer(made.placement, made.devices))
-    sizes[output]["output_bytes"] += output_bytes(made.model, made.context)
-    lines: dict[int, list[Part]] = {number: [] for number in own}
-    for spot, values in sizes.items():
-        lines[spot.device].append(Part(spot.buffer, **values))
-    return {number: tuple(parts) for number, parts in lines.items()}
-
-
-def _work_buffer(made: _Made) -> str:
-    """Host compute memory is pinned where the first device offers it."""
-    pinned = kind_of(made.devices[0]).host_buffer if made.devices else ""
-    return pinned or CPU
-
-
-def _gpu_line(made: _Made, number: int, parts: tuple[Part, ...]) -> Line:
-    device = made.devices[number]
+def _gpu_line(made: Made, number: int, device: Device, own: tuple[Part, ...], more: Beside) -> Line:
     extra, why = overhead(device)
     reason = _reasons(made, number, buffer_name(device))
     return Line(
         buffer=buffer_name(device),
         device=device.name,
         host=False,
-        parts=parts,
+        parts=own or (Part(buffer_name(device)),),
+        extras=more.on(number),
         overhead_bytes=extra,
         free_bytes=device.free_bytes or None,
-        basis=_basis(made),
+        basis=made.basis,
         reasons=reason | {"overhead": why},
     )
 
 
-def _host_line(made: _Made, parts: tuple[Part, ...], host: Host | None) -> Line:
+def _host_line(made: Made, own: tuple[Part, ...], host: Host | None, more: Beside) -> Line:
     reason = _reasons(made, HOST, CPU)
     reason["output"] = reasons.output(made.context, made.model.n_vocab, made.launch)
     return Line(
         buffer=CPU,
         device=None,
         host=True,
-        parts=parts,
+        parts=own,
+        extras=more.on(HOST),
         free_bytes=(host.usable_bytes or None) if host else None,
-        basis=_basis(made) | {"output": "computed"},
+        basis=made.basis | {"output": "computed"},
         reasons=reason,
     )
 
 
-def _basis(made: _Made) -> dict[str, Basis]:
-    return {"weights": "computed", "context": "computed", "compute": made.compute.basis}
-
-
-def _reasons(made: _Made, number: int, name: str) -> dict[str, Phrase]:
+def _reasons(made: Made, number: int, name: str) -> dict[str, Phrase]:
     found: dict[str, Phrase] = {}
     count = made.weights.count_on(number)
     if count:
@@ -183,7 +114,7 @@ def _reasons(made: _Made, number: int, name: str) -> dict[str, Phrase]:
     return found
 
 
-def _notes(made: _Made) -> Iterator[Note]:
+def _notes(made: Made) -> Iterator[Note]:
     codes = list(made.context.notes)
     if made.weights.skipped:
         codes.insert(0, "unused_tensors_skipped")
@@ -191,7 +122,7 @@ def _notes(made: _Made) -> Iterator[Note]:
         yield reasons.note(code, made.context, made.weights)
 
 
-def _doubts(made: _Made) -> Iterator[Phrase]:
+def _doubts(made: Made, devices: Sequence[Device]) -> Iterator[Phrase]:
     """What was not proved for this launch."""
     model, launch = made.model, made.launch
     if not model.verified:
@@ -205,10 +136,18 @@ def _doubts(made: _Made) -> Iterator[Phrase]:
         yield phrase("the rules are those of {build}", build=NEWEST_BUILD)
     if launch.split_mode not in {"layer", "none"}:
         yield phrase("split mode {mode} was not measured", mode=launch.split_mode)
-    for device in made.devices:
+    for device in devices:
         if not kind_of(device).verified:
             yield phrase(
                 "alignment and supported operations of {kind} depend on its driver",
                 kind=device.kind,
             )
             return
+
+
+def _each_once(doubts: Iterable[Phrase]) -> tuple[Phrase, ...]:
+    found: list[Phrase] = []
+    for doubt in doubts:
+        if doubt not in found:
+            found.append(doubt)
+    return tuple(found)

@@ -74,14 +74,50 @@ class Part:
     output_bytes: int = 0
 
 
+Companion = Literal["draft", "mtp", "speculation", "mmproj", "lora", "prompt_cache", "checkpoints"]
+"""What can stand beside the model and its context; `mtp` is a draft context on the model's own
+weights, `speculation` what a draft makes the target itself take more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """What something beside the model and its context takes in one buffer.
+
+    `device` is a device number or HOST; `up_to` means the bytes are a maximum that comes with use
+    and may never be reached: shown, but in no total. `at_start_bytes` of a buffer that grows with
+    use is what is reserved when the engine starts.
+    """
+
+    of: Companion
+    name: str
+    buffer: str
+    device: int
+    weights_bytes: int = 0
+    context_bytes: int = 0
+    compute_bytes: int = 0
+    output_bytes: int = 0
+    up_to: bool = False
+    at_start_bytes: int | None = None
+    basis: dict[str, Basis] = field(default_factory=dict)
+    reasons: dict[str, Phrase] = field(default_factory=dict)
+
+    @property
+    def total_bytes(self) -> int:
+        return self.weights_bytes + self.context_bytes + self.compute_bytes + self.output_bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
-    """All bytes on one device, or on the host (`host` true; its buffer types in `parts`)."""
+    """All bytes on one device, or on the host (`host` true; its buffer types in `parts`).
+
+    `parts` are the model and its context alone; `extras` what stands beside them.
+    """
 
     buffer: str
     device: str | None
     host: bool
     parts: tuple[Part, ...]
+    extras: tuple[Extra, ...] = ()
     overhead_bytes: int = 0
     free_bytes: int | None = None
     basis: dict[str, Basis] = field(default_factory=dict)
@@ -104,12 +140,23 @@ class Line:
         return sum(part.output_bytes for part in self.parts)
 
     @property
+    def extra_bytes(self) -> int:
+        """Drafts, projectors, adapters: all beside the model that is surely taken."""
+        return sum(extra.total_bytes for extra in self.extras if not extra.up_to)
+
+    @property
+    def up_to_bytes(self) -> int:
+        """What may come with use (prompt cache, checkpoints); in no total."""
+        return sum(extra.total_bytes for extra in self.extras if extra.up_to)
+
+    @property
     def total_bytes(self) -> int:
         return (
             self.weights_bytes
             + self.context_bytes
             + self.compute_bytes
             + self.output_bytes
+            + self.extra_bytes
             + self.overhead_bytes
         )
 
@@ -117,6 +164,12 @@ class Line:
     def headroom_bytes(self) -> int | None:
         """What is left of the free bytes; negative = misses by so much; None = unknown."""
         return None if self.free_bytes is None else self.free_bytes - self.total_bytes
+
+    @property
+    def headroom_at_worst_bytes(self) -> int | None:
+        """The same when all that may come with use has come."""
+        left = self.headroom_bytes
+        return None if left is None else left - self.up_to_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +212,11 @@ class Ledger:
     @property
     def fits(self) -> bool:
         return self.misses_by_bytes == 0
+
+    @property
+    def extras(self) -> tuple[Extra, ...]:
+        """Everything beside the model and its context, device by device."""
+        return tuple(extra for line in self.lines for extra in line.extras)
 
     @property
     def host(self) -> Line:

@@ -126,7 +126,7 @@ def check_kind(model: Model, launch: Launch) -> None:
     borrows = model.architecture in NEEDS_TARGET and not (
         "token_embd.weight" in names and "output.weight" in names
     )
-    if borrows or model.architecture == "gemma4-assistant":
+    if (borrows or model.architecture == "gemma4-assistant") and not launch.beside_target:
         raise Refused(
             "needs_target_context",
             "{arch} is a draft head that can only be created next to its target model",

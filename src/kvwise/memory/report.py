@@ -7,7 +7,7 @@ from typing import Any
 
 from kvwise.errors import Refused
 from kvwise.launch import Launch
-from kvwise.memory.ledger import Cache, Ledger, Line, Part
+from kvwise.memory.ledger import Cache, Extra, Ledger, Line, Part
 from kvwise.text import say
 
 LEDGER = "kvwise/ledger/1"
@@ -23,6 +23,7 @@ def ledger_json(ledger: Ledger, language: str = "en") -> dict[str, Any]:
         "placement": _placement(ledger),
         "caches": [_cache(cache) for cache in ledger.caches],
         "buffers": [_line(line, language) for line in ledger.lines],
+        "extras": [_extra(extra, line, language) for line in ledger.lines for extra in line.extras],
         "fits": ledger.fits,
         "misses_by_bytes": ledger.misses_by_bytes,
         "verified": ledger.verified,
@@ -139,8 +140,10 @@ def _line(line: Line, language: str) -> dict[str, Any]:
         "context_bytes": line.context_bytes,
         "compute_bytes": line.compute_bytes,
         "output_bytes": line.output_bytes,
+        "extra_bytes": line.extra_bytes,
         "overhead_bytes": line.overhead_bytes,
         "total_bytes": line.total_bytes,
+        "up_to_bytes": line.up_to_bytes,
         "free_bytes": line.free_bytes,
         "headroom_bytes": line.headroom_bytes,
         "basis": dict(line.basis),
@@ -158,4 +161,24 @@ def _part(part: Part) -> dict[str, Any]:
         "context_bytes": part.context_bytes,
         "compute_bytes": part.compute_bytes,
         "output_bytes": part.output_bytes,
+    }
+
+
+def _extra(extra: Extra, line: Line, language: str) -> dict[str, Any]:
+    """One row of what stands beside the model; `buffer` is the engine's buffer type."""
+    return {
+        "of": extra.of,
+        "name": extra.name,
+        "buffer": extra.buffer,
+        "device": line.device,
+        "host": line.host,
+        "weights_bytes": extra.weights_bytes,
+        "context_bytes": extra.context_bytes,
+        "compute_bytes": extra.compute_bytes,
+        "output_bytes": extra.output_bytes,
+        "total_bytes": extra.total_bytes,
+        "up_to": extra.up_to,
+        "at_start_bytes": extra.at_start_bytes,
+        "basis": dict(extra.basis),
+        "reasons": {part: say(why, language) for part, why in extra.reasons.items()},
     }

@@ -42,9 +42,9 @@ T S -lcs --lookup-cache-static
 T S -lcd --lookup-cache-dynamic
 N SC -n --predict --n-predict $LLAMA_ARG_N_PREDICT
 I SC --keep
-I SC -ctxcp --ctx-checkpoints --swa-checkpoints $LLAMA_ARG_CTX_CHECKPOINTS *
+I SC -ctxcp --ctx-checkpoints --swa-checkpoints $LLAMA_ARG_CTX_CHECKPOINTS
 I S -cms --checkpoint-min-step $LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT
-I SC -cram --cache-ram $LLAMA_ARG_CACHE_RAM *
+I SC -cram --cache-ram $LLAMA_ARG_CACHE_RAM
 S S --cache-idle-slots / --no-cache-idle-slots $LLAMA_ARG_CACHE_IDLE_SLOTS *
 S SC --context-shift / --no-context-shift $LLAMA_ARG_CONTEXT_SHIFT
 T C -p --prompt
@@ -121,8 +121,8 @@ T SC -fitt --fit-target | T -fitt --fit-target $LLAMA_ARG_FIT_TARGET *
 I SC -fitc --fit-ctx | T -fitc --fit-ctx $LLAMA_ARG_FIT_CTX *
 F SC --check-tensors
 T SC --override-kv * +
-T SC --lora * +
-T SC --lora-scaled * +
+T SC --lora +
+T SC --lora-scaled +
 T SC --control-vector * +
 T SC --control-vector-scaled * +
 P SC --control-vector-layer-range
@@ -203,11 +203,11 @@ T SC -Cbd --spec-draft-cpu-mask-batch --cpu-mask-batch-draft
 I SC --spec-draft-cpu-strict-batch --cpu-strict-batch-draft
 I SC --spec-draft-prio-batch --prio-batch-draft
 I SC --spec-draft-poll-batch --poll-batch-draft
-T SC -otd --spec-draft-override-tensor --override-tensor-draft * +
+T SC -otd --spec-draft-override-tensor --override-tensor-draft +
 I SC --spec-draft-n-min $LLAMA_ARG_SPEC_DRAFT_N_MIN
 T SC --spec-draft-p-split --draft-p-split $LLAMA_ARG_SPEC_DRAFT_P_SPLIT
 T SC --spec-draft-p-min --draft-p-min $LLAMA_ARG_SPEC_DRAFT_P_MIN
-S SC --spec-draft-backend-sampling / --no-spec-draft-backend-sampling $LLAMA_ARG_SPEC_DRAFT_BACKEND_SAMPLING *
+S SC --spec-draft-backend-sampling / --no-spec-draft-backend-sampling $LLAMA_ARG_SPEC_DRAFT_BACKEND_SAMPLING
 I SC --spec-ngram-mod-n-min
 I SC --spec-ngram-mod-n-max *
 I SC --spec-ngram-mod-n-match

@@ -1,0 +1,90 @@
+"""Everything beside the model and its context, collected: lines, notes, doubts, devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kvwise.device import Device, Host
+from kvwise.launch import NEWEST_BUILD, Launch
+from kvwise.memory.ledger import Extra, Note
+from kvwise.memory.made import ComputeMode, Made
+from kvwise.memory.parts import draft as drafts
+from kvwise.memory.parts import held, lora
+from kvwise.memory.parts.companions import Companions
+from kvwise.memory.parts.seats import Seats
+from kvwise.options import asked
+from kvwise.options.words import uncounted
+from kvwise.text import Phrase, phrase
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """`devices` are those of the model and then those that only something here uses."""
+
+    devices: tuple[Device, ...]
+    extras: tuple[Extra, ...]
+    notes: tuple[Note, ...]
+    doubts: tuple[Phrase, ...]
+
+    def on(self, number: int) -> tuple[Extra, ...]:
+        """The lines on a device, or on the host."""
+        return tuple(extra for extra in self.extras if extra.device == number)
+
+
+def beside(
+    target: Made,
+    companions: Companions,
+    devices: Sequence[Device],
+    host: Host | None,
+    mode: ComputeMode,
+) -> Beside:
+    """Raises what `account` raises."""
+    seats = Seats(target.devices)
+    draft = drafts.draft_of(target, companions.draft, devices, host, mode)
+    found: list[Extra] = []
+    if draft is not None:
+        found += drafts.extras(draft, seats)
+    found += drafts.speculation(target, draft)
+    found += lora.extras(target, companions.loras, seats)
+    found += held.extras(target, draft)
+    return Beside(
+        devices=tuple(seats.devices),
+        extras=tuple(found),
+        notes=tuple(_notes(target.launch, companions)),
+        doubts=tuple(_doubts(draft)),
+    )
+
+
+def _notes(launch: Launch, companions: Companions) -> Iterator[Note]:
+    if launch.model_draft and not launch.spec_types:
+        message = phrase("the draft is loaded but nothing uses it: --spec-type draft-simple is off")
+        yield Note("draft_not_used", message)
+    for text in _missing(launch, companions):
+        yield Note("not_counted", text)
+
+
+def _missing(launch: Launch, companions: Companions) -> Iterator[Phrase]:
+    """What the launch names and nobody opened."""
+    files = (
+        ("-md", launch.model_draft and companions.draft is None),
+        ("--mmproj", launch.mmproj and companions.mmproj is None),
+        ("--lora", len(asked.adapters(launch)) > len(companions.loras)),
+    )
+    for flag, missing in files:
+        if missing:
+            yield phrase("what {flag} takes is not counted", flag=flag)
+    yield from uncounted(launch)
+
+
+def _doubts(draft: drafts.Drafted | None) -> Iterator[Phrase]:
+    if draft is None:
+        return
+    made = draft.made
+    if not made.model.verified:
+        yield phrase(
+            "{arch} is not an architecture of build {build} that our rules were checked on",
+            arch=made.model.architecture,
+            build=NEWEST_BUILD,
+        )
+    yield from made.compute.notes

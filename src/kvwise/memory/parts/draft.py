@@ -1,0 +1,207 @@
+"""A draft beside its target: weights, caches, compute and output at the target's context.
+
+`-md` loads a model of its own; `--spec-type draft-mtp` without it makes a second context on the
+target's weights. Both take the target's settings but for those that have a draft flag.
+
+Source: common/speculative.cpp common_base_params_to_speculative and
+common_speculative_init_result, tools/server/server-context.cpp load_model, b10605.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from kvwise.device import Device, Host
+from kvwise.errors import Refused
+from kvwise.gguf.model import Model
+from kvwise.launch import Launch
+from kvwise.memory.ledger import Companion, Extra, Part
+from kvwise.memory.made import ComputeMode, Made, make, parts
+from kvwise.memory.output import FLOAT, output_buffer
+from kvwise.memory.parts.seats import Seats
+from kvwise.memory.placement import HOST
+from kvwise.options import asked
+from kvwise.options.resolve import drafted
+from kvwise.text import Phrase, phrase
+
+MTP = "draft-mtp"
+BLOCK_TYPES = frozenset({"draft-dflash", "draft-dspark"})
+"""Kinds that guess a whole block of tokens in one pass, a row of scores for each."""
+
+SAMPLED_TYPES = frozenset({MTP, "draft-eagle3", *BLOCK_TYPES})
+"""Kinds whose draft samples on its device and hands hidden states on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """A draft's context, and whose weights it runs on."""
+
+    of: Companion
+    made: Made
+    target: Made
+
+    @property
+    def name(self) -> str:
+        model = self.made.model
+        return model.name or model.path or model.architecture
+
+
+def draft_of(
+    target: Made,
+    model: Model | None,
+    devices: Sequence[Device],
+    host: Host | None,
+    mode: ComputeMode,
+) -> Drafted | None:
+    """The draft that a launch asks for, or None; `model` is that of `-md`.
+
+    Raises Refused where the engine would stop because of the draft.
+    """
+    launch, types = target.launch, target.launch.spec_types
+    if launch.mtp or (model is None and (launch.model_draft or MTP not in types)):
+        return None
+    settings = _shared(launch, target.context.n_ctx)
+    if model is not None:
+        settings = replace(
+            settings,
+            model=launch.model_draft,
+            devices=launch.draft_devices,
+            n_gpu_layers=launch.draft_gpu_layers,
+            override_tensor=asked.draft_overrides(launch),
+            n_cpu_moe=launch.draft_n_cpu_moe,
+        )
+    try:
+        made = make(model or target.model, settings, devices, host, mode)
+    except Refused as why:
+        raise Refused(
+            why.code,
+            "the draft cannot be created: {why}",
+            hint="start without it, or use another draft",
+            why=why.phrase,
+        ) from why
+    return Drafted("mtp" if model is None else "draft", made, target)
+
+
+def _shared(launch: Launch, n_ctx: int) -> Launch:
+    """The target's settings as its draft gets them."""
+    block = BLOCK_TYPES & set(launch.spec_types)
+    rows = max(1, launch.draft_n_max + 1) if block else 1
+    return replace(
+        launch,
+        n_ctx=n_ctx,
+        type_k=launch.draft_type_k,
+        type_v=launch.draft_type_v,
+        embeddings=False,
+        pooling="",
+        n_outputs_max=launch.n_seq_max * rows,
+        n_rs_seq=0,
+        mtp=MTP in launch.spec_types,
+        load_mtp=MTP in launch.spec_types,
+        beside_target=True,
+        model_draft="",
+        spec_types=(),
+        mmproj="",
+    )
+
+
+def extras(draft: Drafted, seats: Seats) -> Iterator[Extra]:
+    """A line for every buffer of the draft, and what it makes the target take more."""
+    made = draft.made
+    rows = parts(made)
+    for number, buffers in rows.items():
+        place = number if number == HOST else seats.number(made.devices[number])
+        for part in buffers:
+            own = replace(part, weights_bytes=0) if draft.of == "mtp" else part
+            if any((own.weights_bytes, own.context_bytes, own.compute_bytes, own.output_bytes)):
+                yield _extra(draft, own, place)
+    grown = _sampling_bytes(made, draft.target.launch)
+    if grown:
+        buffer = output_buffer(made.placement, made.devices)
+        why = phrase(
+            "the draft hands out hidden states and samples on its device: scores, probabilities "
+            "and candidates for each row (src/llama-context.cpp output_reserve, {build})",
+            build=made.launch.build,
+        )
+        yield _more(draft.name, buffer, grown, why)
+
+
+def _extra(draft: Drafted, part: Part, place: int) -> Extra:
+    made = draft.made
+    why: dict[str, Phrase] = {}
+    if part.weights_bytes:
+        why["weights"] = phrase("the draft's own weights, placed by -ngld, -devd and -otd")
+    if part.context_bytes:
+        why["context"] = phrase(
+            "the draft follows the target's context: {n_ctx} tokens, K {type_k}, V {type_v} "
+            "(common/speculative.cpp, {build})",
+            n_ctx=made.context.n_ctx,
+            type_k=made.context.type_k,
+            type_v=made.context.type_v,
+            build=made.launch.build,
+        )
+    if part.compute_bytes:
+        why["compute"] = made.compute.reason
+    return Extra(
+        of=draft.of,
+        name=draft.name,
+        buffer=part.buffer,
+        device=place,
+        weights_bytes=part.weights_bytes,
+        context_bytes=part.context_bytes,
+        compute_bytes=part.compute_bytes,
+        output_bytes=part.output_bytes,
+        basis=made.basis | {"output": "computed"},
+        reasons=why,
+    )
+
+
+def _sampling_bytes(made: Made, target: Launch) -> int:
+    """What the draft's output buffer grows by at its first pass."""
+    if not SAMPLED_TYPES & set(target.spec_types):
+        return 0
+    model, start = made.model, made.context.n_seq_max
+    rows = made.context.n_outputs_max
+    floats = rows * (model.n_vocab + model.n_embd_out)
+    if not asked.has(target, "--no-spec-draft-backend-sampling"):
+        floats += rows * (3 * model.n_vocab + 1)
+    return FLOAT * (floats - start * model.n_vocab)
+
+
+def speculation(target: Made, draft: Drafted | None) -> Iterator[Extra]:
+    """What speculation makes the target's output buffer grow by at the first passes.
+
+    Every drafted token is checked with a row of scores; some drafts also read the target's
+    hidden states, a row for every token of a batch.
+    """
+    launch, model, context = target.launch, target.model, target.context
+    types = set(launch.spec_types)
+    if not types or launch.mtp or launch.beside_target:
+        return
+    rows = min(context.n_batch, context.n_seq_max * (1 + drafted(launch)))
+    floats = max(0, rows - context.n_seq_max) * model.n_vocab
+    if MTP in types:
+        floats += context.n_batch * model.n_embd_out
+    if draft is not None and draft.of == "draft":  # EAGLE and DFlash read layers of the target
+        floats += context.n_batch * model.n_embd * len(draft.made.model.target_layers)
+    if floats:
+        why = phrase(
+            "up to {rows} rows of scores for drafted tokens, and the hidden states that the draft "
+            "reads (src/llama-context.cpp output_reserve, {build})",
+            rows=rows,
+            build=launch.build,
+        )
+        buffer = output_buffer(target.placement, target.devices)
+        yield _more(model.name, buffer, FLOAT * floats, why)
+
+
+def _more(name: str, buffer: str, size: int, why: Phrase) -> Extra:
+    return Extra(
+        of="speculation",
+        name=name,
+        buffer=buffer,
+        device=HOST,
+        output_bytes=size,
+        basis={"output": "computed"},
+        reasons={"output": why},
+    )
