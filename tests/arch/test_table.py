@@ -8,9 +8,12 @@ from kvwise.gguf.model import KEYS
 LLAMA_CPP_B10605 = 145
 """Architectures of src/llama-arch.cpp that are models: all but clip and gptj."""
 
+LLAMA_CPP_B11549 = 154
+
 
 def test_every_architecture_of_the_build_has_a_row() -> None:
-    assert len(ROWS) == LLAMA_CPP_B10605
+    assert sum(row.since is None for row in ROWS.values()) == LLAMA_CPP_B10605
+    assert len(ROWS) == LLAMA_CPP_B11549
 
 
 def test_rows_read_attributes_that_exist() -> None:
@@ -30,6 +33,6 @@ def test_ropes_are_known() -> None:
 
 def test_only_models_with_mtp_layers_say_where_their_cache_is() -> None:
     for architecture, row in ROWS.items():
-        if row.mtp_kv == "apart" or row.mtp_kv_since:
+        if row.mtp_kv == "apart":
             names = {getattr(step, "__name__", "") for step in row.reads}
             assert names & {"mtp", "nextn", "mtp_if_complete"}, architecture

@@ -6,15 +6,17 @@
 
 from __future__ import annotations
 
+from kvwise import builds
 from kvwise.arch import steps, unknown
 from kvwise.arch.draft import Draft
 from kvwise.arch.generic import read_generic
-from kvwise.arch.table import ROWS, Row
+from kvwise.arch.row import Row
+from kvwise.arch.table import ROWS
 from kvwise.errors import ModelError
 from kvwise.gguf.header import Header
 from kvwise.gguf.model import Model
 
-__all__ = ["describe", "row_of"]
+__all__ = ["describe", "n_pos_per_embd", "row_of", "supports_rollback"]
 
 
 def row_of(header: Header) -> Row:
@@ -46,7 +48,7 @@ def describe(header: Header) -> Model:
         family=row.family,
         verified=architecture in ROWS,
         is_recurrent=row.family == "recurrent",
-        is_hybrid=row.family in {"hybrid", "compressed"},
+        is_hybrid=row.family in {"hybrid", "pooled", "compressed"},
         is_diffusion=row.diffusion,
         has_encoder=row.encoder,
         has_decoder=row.decoder,
@@ -56,6 +58,23 @@ def describe(header: Header) -> Model:
         rope_type=_rope(row, draft),
         use_kq_norm=architecture == "llama4" and draft["n_expert"] != 128,
     )
+
+
+def n_pos_per_embd(model: Model, build: int) -> int:
+    """Positions of one token in a build of llama.cpp: four where a rope has sections."""
+    later = row_of(model.header).rope_later
+    if later is None or not builds.has(build, later[0]):
+        return model.n_pos_per_embd
+    given = getattr(model, later[1])
+    if any(given) if isinstance(given, tuple) else given:
+        return 4 if later[2] in {"mrope", "imrope"} else 1
+    return model.n_pos_per_embd
+
+
+def supports_rollback(model: Model, build: int) -> bool:
+    """Whether the architecture keeps snapshots of its states in a build of llama.cpp."""
+    later = row_of(model.header).rollback_since
+    return model.supports_rs_rollback or (later is not None and builds.has(build, later))
 
 
 def _rope(row: Row, draft: Draft) -> str:

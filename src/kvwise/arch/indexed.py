@@ -20,6 +20,8 @@ def stores(model: Model, mtp: bool, apart: bool) -> tuple[Store, ...]:
     layers = attention.context_layers(model, mtp, apart)
     if mtp and apart:
         return (kv(model, "main", layers),)
+    if not model.indexer_top_k:
+        return (kv(model, "main", layers),)
     choosing = [il for il in range(model.n_layer) if model.is_indexer_full(il)]
     if model.swa_type == "none":
         return (kv(model, "mla", layers), _keys(model, "indexer", choosing))

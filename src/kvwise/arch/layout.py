@@ -9,9 +9,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeAlias
 
+from kvwise import builds
 from kvwise.arch import attention, compressed, hybrid, indexed, row_of
+from kvwise.arch.row import Row
 from kvwise.arch.store import Store
-from kvwise.arch.table import Row
 from kvwise.gguf.model import Model
 
 _Rule: TypeAlias = Callable[[Model, bool, bool], tuple[Store, ...]]
@@ -27,20 +28,24 @@ _RULES: dict[str, _Rule] = {
 
 
 @lru_cache(maxsize=64)
-def layout(model: Model, mtp: bool = False, build: int = 10605) -> tuple[Store, ...]:
+def layout(model: Model, mtp: bool = False, build: int = builds.OLDEST) -> tuple[Store, ...]:
     """The caches of a model in llama.cpp's order; empty for encoders and diffusion models.
 
     `mtp` asks for the MTP draft context's caches; `build` for the rules of that build.
     """
     row = row_of(model.header)
-    apart = _mtp_kv(row, build) == "apart" and model.n_layer_nextn > 0
+    apart = model.n_layer_nextn > 0 and _apart(model, row, build)
     if row.family == "none":
         return ()
     if row.family == "hybrid":
         return hybrid.stores(model, mtp, apart, row.hybrid)
+    if row.family == "pooled":
+        return hybrid.pooled(model, mtp, apart, row.hybrid)
     return _RULES[row.family](model, mtp, apart)
 
 
-def _mtp_kv(row: Row, build: int) -> str:
-    reached = [since for since in row.mtp_kv_since if since <= build]
-    return row.mtp_kv_since[max(reached)] if reached else row.mtp_kv
+def _apart(model: Model, row: Row, build: int) -> bool:
+    """Whether the MTP layers have a cache of their own, which the MTP context alone keeps."""
+    trunk = model.n_layer > 0 and model.router_layer < 0
+    generic = row.family == "attention" and trunk and builds.has(build, builds.MTP_KV_APART)
+    return generic or row.mtp_kv == "apart"

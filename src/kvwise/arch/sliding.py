@@ -53,6 +53,19 @@ def window(
     return step
 
 
+def pattern(period: int, *, kind: str = "standard", dense_first: bool = False) -> Step:
+    """A list of the file, or a period, which the file may change: what newer builds read."""
+
+    def step(draft: Draft) -> None:
+        draft["swa_type"] = kind
+        if not draft.read_array("swa"):
+            given = draft.scalar(_PATTERN, "int")
+            set_pattern(draft, period if given is None else given, dense_first)
+        draft.read("rope_freq_base_train_swa")
+
+    return step
+
+
 def swa_rope(draft: Draft, rope: str = "as full") -> None:
     if rope != "default":
         draft["rope_freq_base_train_swa"] = draft["rope_freq_base_train"]

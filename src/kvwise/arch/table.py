@@ -8,57 +8,13 @@ llama_model_rope_type, llama_model_has_encoder), src/llama-arch.cpp, b10605.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
-
+from kvwise import builds
 from kvwise.arch import latent, recurrent, sliding, steps
-from kvwise.arch.draft import Step
+from kvwise.arch.newer import NEWER
+from kvwise.arch.row import Row
+from kvwise.arch.row import row_with as _row
 from kvwise.arch.sliding import window
 from kvwise.arch.steps import SIGMOID, SOFTMAX, SQRT_SOFTPLUS, gating, mtp, put
-
-Family = Literal[
-    "none",  # no cache: encoders, diffusion
-    "attention",  # KV for every layer, a second cache for windowed layers
-    "borrowed",  # a draft head that reads its target's cache
-    "recurrent",  # a state for every layer
-    "hybrid",  # KV for some layers, a state for others
-    "indexed",  # latent KV and a cache of indexer keys, windowed layers apart
-    "blocks",  # KV and a cache of indexer keys for all but the leading layers
-    "compressed",  # DeepSeek-V4
-]
-
-
-Hybrid = Literal["rest", "all", "bare", "trunk"]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What one architecture adds to the generic keys.
-
-    `mtp_kv`: whether the main context's KV cache holds the MTP layers too (`kept`) or only the
-    MTP context's own cache does (`apart`); `mtp_kv_since` says from which build on a rule holds.
-    `hybrid`: which layers of a hybrid have KV (`rest` = those without state, `all`, `bare` =
-    those without feed forward, `trunk` = those without state and no MTP layers). `rope_if`: an
-    attribute that, when not zero, changes the rope.
-    """
-
-    rope: str
-    reads: tuple[str | Step, ...] = ()
-    family: Family = "attention"
-    mtp_kv: Literal["kept", "apart"] = "kept"
-    mtp_kv_since: dict[int, Literal["kept", "apart"]] = field(default_factory=dict)
-    hybrid: Hybrid = "rest"
-    rope_if: tuple[str, str] | None = None
-    diffusion: bool = False
-    encoder: bool = False
-    decoder: bool = True
-    rollback: bool = False  # keeps snapshots of its state (n_rs_seq)
-    split_tensor: bool = True  # split mode `tensor` is possible
-
-
-def _row(rope: str, *reads: str | Step, **facts: object) -> Row:
-    return Row(rope, reads, **facts)  # type: ignore[arg-type]
-
 
 NORM, NEOX, NONE, MROPE, IMROPE = "norm", "neox", "none", "mrope", "imrope"
 _RMS, _LN = "f_norm_rms_eps!", "f_norm_eps!"
@@ -82,8 +38,6 @@ _DEEPSEEK2 = (
     "expert_gating_func", latent.gating_by_vocabulary, steps.yarn_log_mul, mtp,
     "f_attn_temp_scale n_attn_temp_floor_scale",
 )  # fmt: skip
-_APART: dict[int, Literal["kept", "apart"]] = {10821: "apart"}
-"""llama.cpp pull request 28630: merged after b10820 and measured in b11549."""
 _ERNIE = (steps.sections(required=False), _RMS)
 _QWEN3VL = ("n_deepstack_layers", steps.sections(required=True), _RMS)
 _QWEN35 = (_RMS, steps.sections(required=True), _SSM2, mtp, recurrent.interval(4))
@@ -163,7 +117,7 @@ ROWS: dict[str, Row] = {
     "glm4moe": _row(
         NEOX, "n_ff_exp!", _RMS, steps.sections(required=False),
         "n_expert_shared! n_layer_dense_lead", _WEIGHTS, "expert_gating_func", gating(SIGMOID),
-        mtp, mtp_kv_since=_APART, rope_if=("use_mrope", MROPE),
+        mtp, rope_if=("use_mrope", MROPE),
     ),
     "bitnet": _row(NEOX, _RMS, split_tensor=False),
     "t5": _row(
@@ -252,7 +206,7 @@ ROWS: dict[str, Row] = {
     "cohere2moe": _row(
         NORM, steps.either_norm, "n_swa! f_logit_scale! n_layer_dense_lead! n_ff_exp! n_ff_shexp "
         "n_expert_shared", _WEIGHTS, "expert_gating_func", mtp, gating(SIGMOID),
-        window(4, dense_first=True, or_listed=True), mtp_kv_since=_APART,
+        window(4, dense_first=True, or_listed=True),
     ),
     "olmo2": _row(
         NEOX, _RMS, "n_swa", window(4, optional=True, rope="unscaled"), split_tensor=False
@@ -294,11 +248,13 @@ ROWS: dict[str, Row] = {
         steps.per_layer("swiglu_clamp_exp", "swiglu_clamp_shexp"), mtp, mtp_kv="apart",
     ),
     "dflash": _row(
-        NEOX, _RMS, latent.targets(), latent.draft_window, encoder=True,
+        NEOX, _RMS, latent.targets(), latent.draft_window, steps.sections(required=False),
+        encoder=True,
         rope_if=("dsv4_hc_mult", NORM),
+        rope_later=(builds.ROPE_BY_SECTIONS, "rope_sections", MROPE),
     ),
     # latent attention
-    "deepseek2": _row(NORM, *_DEEPSEEK2, mtp_kv_since=_APART, split_tensor=False),
+    "deepseek2": _row(NORM, *_DEEPSEEK2, split_tensor=False),
     "mistral4": _row(NORM, *_DEEPSEEK2, split_tensor=False),
     "deepseek2-ocr": _row(
         NORM, _RMS, "n_layer_dense_lead n_ff_exp! n_expert_shared!", _WEIGHTS, "expert_gating_func",
@@ -395,14 +351,15 @@ ROWS: dict[str, Row] = {
         latent.values_are_latent, recurrent.without_kv_heads,
         "n_ff_exp! n_expert_shared! n_layer_dense_lead", _WEIGHTS,
         "expert_gating_func! n_expert_latent attn_res_block_size! situ_beta! situ_linear_beta!",
-        family="hybrid", split_tensor=False,
+        family="hybrid", split_tensor=False, rollback_since=builds.K3_SNAPSHOTS,
     ),
     "bailingmoe3": _row(
         NORM, _RMS, "n_lora_q", _MLA_NEED, "ssm_d_conv! n_embd_head_kda!", recurrent.safe_gate,
         "n_ff_exp! n_ff_shexp n_expert_shared! n_layer_dense_lead!", _WEIGHTS,
         "expert_gating_func!", steps.nextn, steps.swiglu_clamps_if_any, steps.shared_expert_width,
-        recurrent.without_kv_heads, family="hybrid", mtp_kv="apart", rollback=True,
-        split_tensor=False,
+        recurrent.without_kv_heads, steps.sections(required=False), family="hybrid",
+        mtp_kv="apart", rollback=True, split_tensor=False,
+        rope_later=(builds.ROPE_BY_SECTIONS, "use_mrope", MROPE),
     ),
     "minimax-01": _row(
         NEOX, _RMS, "f_residual_scale!", recurrent.linear_attention, recurrent.interval(8),
@@ -433,4 +390,4 @@ ROWS: dict[str, Row] = {
         NEOX, "n_ff_exp", _RMS, put(causal_attn=False), family="none", diffusion=True
     ),
     "rnd1": _row(NEOX, "n_ff_exp", _RMS, put(causal_attn=False), family="none", diffusion=True),
-}  # fmt: skip
+} | NEWER  # fmt: skip

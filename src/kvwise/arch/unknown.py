@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kvwise.arch import latent, recurrent, sliding, steps
 from kvwise.arch.draft import Draft, Step
-from kvwise.arch.table import Family, Hybrid, Row
+from kvwise.arch.row import Family, Hybrid, Row
 from kvwise.gguf.header import Header
 
 _COMMON = (

@@ -64,6 +64,9 @@ class Model:
     n_cls_out: int = 1
     n_deepstack_layers: int = _key(".n_deepstack_layers", 0)
     deepstack_mapping: tuple[int, ...] = _key(".deepstack_mapping", ())
+    hrm_layers_per_stack: int = _key(".hrm.layers_per_stack", 0)
+    hrm_h_cycles: int = _key(".hrm.h_cycles", 0)
+    hrm_l_cycles: int = _key(".hrm.l_cycles", 0)
     n_loops: int = _key(".num_loops", 1)
     router_layer: int = -1
     n_adapters: int = _key(".adapters.count", 0)
@@ -120,17 +123,27 @@ class Model:
     indexer_top_k: int = _key(".attention.indexer.top_k", 0)
     indexer_block_size: int = _key(".attention.indexer.block_size", 0)
     indexer_local_blocks: int = _key(".attention.indexer.local_blocks", 0)
+    indexer_kpool: int = _key(".attention.indexer.kpool", 0)
+    indexer_kpool_row: int = 1  # keys side by side in a cell of the indexer's cache
     indexer_full: tuple[bool, ...] = _key(".attention.indexer.types", ())
 
     # DeepSeek-V4
     dsv4_o_group_count: int = _key(".attention.output_group_count", 0)
     dsv4_o_lora_rank: int = _key(".attention.output_lora_rank", 0)
+    hc_low_rank: int = _key(".hyper_connection.low_rank", 0)
+    hc_magnitude: float = _key(".hyper_connection.magnitude", 0.0)
     dsv4_hc_mult: int = _key(".hyper_connection.count", 0)
     dsv4_hc_sinkhorn_iters: int = _key(".hyper_connection.sinkhorn_iterations", 0)
     dsv4_hc_eps: float = _key(".hyper_connection.epsilon", 0.0)
     dsv4_hash_layer_count: int = _key(".hash_layer_count", 0)
     dsv4_compress_rope_base: float = _key(".attention.compress_rope_freq_base", 0.0)
     dsv4_compress_ratios: tuple[int, ...] = _key(".attention.compress_ratios", ())
+
+    # embeddings of n-grams in one layer, -1 = in none
+    ple_layer: int = -1
+    ple_ngram_size: int = _key(".ple.ngram_size", 0)
+    ple_heads_per_ngram: int = _key(".ple.heads_per_ngram", 0)
+    ple_conv_kernel: int = _key(".ple.conv_kernel", 0)
 
     # recurrent state
     recr: tuple[bool, ...] = _key(".attention.recurrent_layers", ())
@@ -159,6 +172,8 @@ class Model:
     n_ff: tuple[int, ...] = _key(".feed_forward_length", ())
     n_expert: int = _key(".expert_count", 0)
     n_expert_used: int = _key(".expert_used_count", 0)
+    n_value_expert: int = _key(".attention.value_expert_count", 0)
+    n_value_expert_used: int = _key(".attention.value_expert_used_count", 0)
     n_expert_shared: int = _key(".expert_shared_count", 0)
     n_expert_groups: int = _key(".expert_group_count", 0)
     n_group_used: int = _key(".expert_group_used_count", 0)
@@ -333,6 +348,12 @@ class Model:
             return 3 * taps * self.n_head[0] * self.n_embd_head_kda
         taps = self.ssm_d_conv - 1 if self.ssm_d_conv else 0
         return taps * (self.ssm_d_inner + 2 * self.ssm_n_group * self.ssm_d_state)
+
+    @property
+    def n_embd_p(self) -> int:
+        """Elements of the state of the convolution over n-grams, in `ple_layer`."""
+        taps = max(0, self.ple_conv_kernel - 1)
+        return taps * self.ple_ngram_size * self.dsv4_hc_mult * self.n_embd
 
     @property
     def n_embd_s(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from kvwise import builds
 from kvwise.device import Device
 from kvwise.gguf.types import GGMLType
 from kvwise.units import pad
@@ -65,6 +66,11 @@ def kind_of(device: Device) -> BackendKind:
     """The row of a device; an unknown kind behaves as `generic`."""
     rows = _ZOO_KINDS if device.source == ZOO else KINDS
     return rows.get(device.kind, rows["generic"])
+
+
+def asynchronous(kind: BackendKind, build: int) -> bool:
+    """Whether a kind has async copies and events in a build of llama.cpp."""
+    return kind.asynchronous or (kind.name == "rpc" and builds.has(build, builds.RPC_ASYNCHRONOUS))
 
 
 def alloc_size(kind: BackendKind | None, element: GGMLType, row: int, nbytes: int) -> int:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from kvwise import builds
 from kvwise.arch.layout import layout
 from kvwise.arch.store import CompressorStore, KVStore, StateStore
 from kvwise.device import Device
@@ -36,7 +37,7 @@ def caches(
     `by_device` of a cache counts what the device's buffer really takes: alignment and row
     padding included. `build` picks the rules of that build.
     """
-    plan = layout(model, context.mtp, _number(build))
+    plan = layout(model, context.mtp, builds.number(build))
     place = _Place(context, placement, devices)
     made: list[Cache] = []
     for store in plan:
@@ -68,7 +69,7 @@ def bytes_for_tokens(
     Padding left out: with `tokens` 1 this is the size per token that people quote.
     """
     total = 0
-    for store in layout(model, build=_number(build)):
+    for store in layout(model, build=builds.number(build)):
         if isinstance(store, KVStore) and not store.windowed:
             k = _stored(store.layers, _type(type_k), store.k_row, tokens)
             v = _stored(store.layers, _type(type_v), store.v_row, tokens)
@@ -192,7 +193,3 @@ def _type(name: str) -> GGMLType:
     if element is None:
         raise ValueError(name)
     return element
-
-
-def _number(build: str) -> int:
-    return int(build.lstrip("b"))

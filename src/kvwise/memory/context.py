@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from kvwise import builds
+from kvwise.arch import supports_rollback
+from kvwise.builds import Change
 from kvwise.device import Device
 from kvwise.errors import Refused
 from kvwise.gguf.model import Model
@@ -41,6 +44,7 @@ class Context:
     embeddings: bool
     pooling: str
     mtp: bool = False
+    build: int = builds.OLDEST  # of llama.cpp, whose rules apply
     v_trans: bool = False  # V stored transposed: settled before `auto` looks at flash attention
     notes: tuple[str, ...] = ()  # note codes of zoo/README.md
 
@@ -48,6 +52,10 @@ class Context:
     def n_stream(self) -> int:
         """KV streams: one if unified, else one per sequence."""
         return 1 if self.kv_unified else self.n_seq_max
+
+    def since(self, change: Change) -> bool:
+        """Whether the engine's build has a change."""
+        return builds.has(self.build, change)
 
 
 def resolve(
@@ -78,6 +86,7 @@ def resolve(
 
 def _sizes(model: Model, launch: Launch, *, flash_attn: bool) -> tuple[Context, bool]:
     """Sizes in the engine's order, and whether n_ctx was rounded to whole sequences."""
+    build = builds.number(launch.build)
     n_seq_max = max(1, launch.n_seq_max)
     n_ctx = launch.n_ctx or model.n_ctx_train
     n_batch = min(n_ctx, launch.n_batch) if model.causal_attn else launch.n_batch
@@ -107,10 +116,11 @@ def _sizes(model: Model, launch: Launch, *, flash_attn: bool) -> tuple[Context, 
         op_offload=launch.op_offload,
         swa_full=launch.swa_full,
         n_outputs_max=n_outputs_max,
-        n_rs_seq=launch.n_rs_seq if model.supports_rs_rollback else 0,
+        n_rs_seq=launch.n_rs_seq if supports_rollback(model, build) else 0,
         embeddings=launch.embeddings,
         pooling="none" if pooling == "unspecified" else pooling,
         mtp=launch.mtp,
+        build=build,
         v_trans=not flash_attn,
     )
     return context, rounded

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from kvwise import builds
 from kvwise.device import Device
 from kvwise.gguf.model import Model
 from kvwise.memory.backends import kind_of
@@ -184,6 +185,8 @@ def delta_net_unavailable(
     The other fused operations (indexer, hyper connections) are asked of the graph itself:
     `compute/fused.py`.
     """
+    if context.since(builds.CHUNKED_STAYS_FUSED):
+        return False
     if not devices or model.architecture not in DELTA_NET or not context.op_offload:
         return False
     batch = kind_of(devices[0]).op_offload_batch

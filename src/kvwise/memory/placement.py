@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from kvwise import builds
 from kvwise.device import Device, Host
 from kvwise.errors import Refused, UsageError
 from kvwise.gguf.model import Model
 from kvwise.gguf.values import float32
 from kvwise.launch import Launch
-from kvwise.memory.backends import kind_of
+from kvwise.memory.backends import asynchronous, kind_of
 
 HOST = -1
 
@@ -96,7 +97,7 @@ def place(
         and launch.offload_kqv
         and not launch.override_tensor
         and launch.n_cpu_moe <= 0
-        and all(kind_of(device).asynchronous for device in devices)
+        and all(asynchronous(kind_of(device), builds.number(launch.build)) for device in devices)
     )
     return Placement(
         layers=tuple(where[:-1]),

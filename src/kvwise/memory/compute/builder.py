@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from kvwise.arch import n_pos_per_embd
+from kvwise.builds import Change
 from kvwise.gguf.header import Tensor as Weight
 from kvwise.gguf.model import Model
 from kvwise.gguf.types import I32, GGMLType, by_name
@@ -86,6 +88,10 @@ class Builder:
         full = placement.gpu_layers > model.n_layer_all
         self._pins_norms = self.n_tokens < PIN_BELOW or full
         self._pinned: list[tuple[Tensor, int]] = []
+
+    def since(self, change: Change) -> bool:
+        """Whether the engine's build has a change of llama.cpp."""
+        return self.context.since(change)
 
     # -- order ------------------------------------------------------------------------------
 
@@ -207,7 +213,8 @@ class Builder:
 
     def positions(self) -> Tensor:
         """Positions, four per token for M-RoPE."""
-        return self.input("pos", I32, self.n_tokens * self.model.n_pos_per_embd)
+        each = n_pos_per_embd(self.model, self.context.build)
+        return self.input("pos", I32, self.n_tokens * each)
 
     def out_rows(self) -> Tensor:
         """Which rows are asked for."""

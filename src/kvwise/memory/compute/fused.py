@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from kvwise import builds
 from kvwise.memory.compute.assign import assign
 from kvwise.memory.compute.backend import Backend
 from kvwise.memory.compute.builder import Batch, Builder
@@ -43,8 +44,9 @@ def _astray(
         op_offload=builder.context.op_offload,
         pins=builder.graph.pins,
     )
+    stays = {"LIGHTNING_INDEXER"} if builder.since(builds.CHUNKED_STAYS_FUSED) else set()
     return frozenset(
         node.op
         for node, il in builder.fused_nodes
-        if where[node.index] != builder.homes.of_layer(il)
+        if node.op not in stays and where[node.index] != builder.homes.of_layer(il)
     )

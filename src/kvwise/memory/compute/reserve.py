@@ -9,19 +9,21 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from kvwise import builds
 from kvwise.device import Device
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
-from kvwise.memory.compute.allocate import peaks
+from kvwise.memory.compute.allocate import record
 from kvwise.memory.compute.backend import Backend, never
 from kvwise.memory.compute.builder import Batch, Builder, Unbuildable
 from kvwise.memory.compute.devices import backends_for
-from kvwise.memory.compute.families import BUILDERS, DRAFTS, mtp
+from kvwise.memory.compute.families import BUILDERS, DRAFTS, MTP, Build
 from kvwise.memory.compute.fused import unfused
 from kvwise.memory.compute.graph import Graph
 from kvwise.memory.compute.homes import Homes
 from kvwise.memory.compute.pieces.output import pooling
 from kvwise.memory.compute.schedule import schedule
+from kvwise.memory.compute.tape import Tape
 from kvwise.memory.compute.unused import unused
 from kvwise.memory.context import Context
 from kvwise.memory.ledger import Cache
@@ -30,6 +32,10 @@ from kvwise.memory.weights import Weights, weigh
 
 COPIES = frozenset({"CONT", "CPY", "CONCAT"})
 """Operations whose result is as large as what they read."""
+
+
+DECAYING = frozenset({"kimi-linear", "minimax-01"})
+"""Their tables of decay grow with the square of a sequence's tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,30 +74,32 @@ def batch(model: Model, context: Context) -> Batch:
 
 def build(job: Job, size: Batch | None = None) -> Graph:
     """The graph of a batch (None: the worst-case prompt); raises Unbuildable."""
-    size = size or batch(job.model, job.context)
-    builder = _built(job, size, ())
-    if builder.fused_nodes and len(job.backends) > 1:
-        off = unfused(partial(_built, job), job.backends, job.context.n_seq_max)
-        if off:
-            builder = _built(job, size, off)
-    graph = builder.graph
-    apart = job.context.mtp and job.model.architecture in mtp.ROWS
-    left = unused(job.model, job.weights, graph.weights, mtp=apart)
+    model, draft = job.model, job.context.mtp
+    family = (DRAFTS if draft else BUILDERS).get(model.architecture)
+    if family is None:
+        whose = "the MTP layers of " if draft else ""
+        raise Unbuildable(f"no graph for {whose}{model.architecture}")
+    graph = graph_of(job, family, size or batch(model, job.context))
+    left = unused(model, job.weights, graph.weights, mtp=draft and model.architecture in MTP)
     if left:
         raise Unbuildable(f"the graph does not use {left[0]}")
     return graph
 
 
-def _built(job: Job, size: Batch, off: Collection[str]) -> Builder:
-    """A finished builder; `off`: fused operations that are not to be used."""
-    model = job.model
-    draft = job.context.mtp
-    family = (DRAFTS if draft else BUILDERS).get(model.architecture)
-    if family is None:
-        whose = "the MTP layers of " if draft else ""
-        raise Unbuildable(f"no graph for {whose}{model.architecture}")
+def graph_of(job: Job, family: Build, size: Batch) -> Graph:
+    """The graph that `family` makes, with those fused operations that stay on; or Unbuildable."""
+    builder = assemble(job, family, size)
+    if builder.fused_nodes and len(job.backends) > 1:
+        off = unfused(partial(assemble, job, family), job.backends, job.context.n_seq_max)
+        if off:
+            builder = assemble(job, family, size, off)
+    return builder.graph
+
+
+def assemble(job: Job, family: Build, size: Batch, off: Collection[str] = ()) -> Builder:
+    """The builder that `family` has put its graph into; raises Unbuildable."""
     builder = Builder(
-        model=model,
+        model=job.model,
         context=job.context,
         placement=job.placement,
         caches=job.caches,
@@ -105,29 +113,40 @@ def _built(job: Job, size: Batch, off: Collection[str]) -> Builder:
     return builder
 
 
-def sizes(job: Job, graph: Graph, *, pinned: bool) -> list[int]:
-    """Bytes per backend, the processor last."""
+def taped(job: Job, graph: Graph, *, pinned: bool) -> Tape:
+    """All that a graph asks of the allocators, the processor's last."""
     made = schedule(
         graph,
         job.backends,
         n_copies=job.placement.sched_copies,
         op_offload=job.context.op_offload,
         pinned=pinned,
+        build=job.context.build,
     )
-    return peaks(made, job.backends)
+    return record(made, job.backends)
 
 
-def reserved(job: Job, graph: Graph) -> list[int]:
-    """Bytes per backend as really reserved: pins kept, and one token per sequence counted too.
+def sizes(job: Job, graph: Graph, *, pinned: bool) -> list[int]:
+    """Bytes per backend, the processor last."""
+    return list(taped(job, graph, pinned=pinned).play(0).peaks)
 
-    llama.cpp sizes both graphs; the small one is the larger only where `_copies_host_cache`.
+
+def reserved(job: Job, graph: Graph) -> tuple[Tape, ...]:
+    """Tapes of all graphs that are really reserved; each buffer is as large as the largest needs.
+
+    Pins are kept, and one token per sequence is sized too, which is the larger graph only where
+    `_copies_host_cache`. Newer builds size one for a single sequence too where tables of decay
+    are large.
     """
-    found = sizes(job, graph, pinned=True)
-    if not _copies_host_cache(job, graph):
-        return found
-    n_seqs = job.context.n_seq_max
-    small = sizes(job, build(job, Batch(n_seqs, n_seqs, n_seqs)), pinned=True)
-    return [max(pair) for pair in zip(found, small, strict=True)]
+    context = job.context
+    others = []
+    if _copies_host_cache(job, graph):
+        others.append(Batch(context.n_seq_max, context.n_seq_max, context.n_seq_max))
+    if job.model.architecture in DECAYING and context.since(builds.ONE_SEQUENCE_TOO):
+        n_tokens = min(context.n_ctx, context.n_ubatch)
+        others.append(Batch(n_tokens, 1, min(n_tokens, context.n_outputs_max)))
+    more = [taped(job, build(job, other), pinned=True) for other in others]
+    return (taped(job, graph, pinned=True), *more)
 
 
 def _copies_host_cache(job: Job, graph: Graph) -> bool:

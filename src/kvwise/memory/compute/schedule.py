@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kvwise import builds
 from kvwise.memory.compute.assign import assign
 from kvwise.memory.compute.backend import Backend
 from kvwise.memory.compute.graph import (
@@ -22,7 +23,7 @@ from kvwise.memory.compute.graph import (
 )
 
 SPLIT_INPUTS = 30
-"""Inputs after which a split is full (GGML_SCHED_MAX_SPLIT_INPUTS)."""
+"""Inputs after which a split is full (GGML_SCHED_MAX_SPLIT_INPUTS), in older builds."""
 
 
 @dataclass(slots=True)
@@ -59,18 +60,24 @@ def schedule(
     n_copies: int = 1,
     op_offload: bool = True,
     pinned: bool = False,
+    build: int = builds.OLDEST,
 ) -> Schedule:
-    """Assign, split and copy. `pinned`: keep the assignments made while building the graph."""
+    """Assign, split and copy. `pinned`: keep the assignments made while building the graph.
+
+    `build` of llama.cpp, whose rules apply.
+    """
     backend_of = assign(graph, backends, op_offload=op_offload, pins=graph.pins if pinned else {})
-    return _Splitter(graph, backend_of, n_copies).run()
+    return _Splitter(graph, backend_of, n_copies, build).run()
 
 
 class _Splitter:
     """Pass 5: cut the node list into runs of one backend and copy what they cannot read."""
 
-    def __init__(self, graph: Graph, backend_of: list[int], n_copies: int) -> None:
+    def __init__(self, graph: Graph, backend_of: list[int], n_copies: int, build: int) -> None:
         self.graph = graph
         self.n_copies = n_copies
+        self.limited = not builds.has(build, builds.SPLITS_UNLIMITED)
+        self.inputs_apart = builds.has(build, builds.INPUTS_FROM_LEAFS)
         tensors = list(graph.tensors)
         sources: list[Sequence[int]] = [
             [-1 if s is None else s.index for s in tensor.src] for tensor in tensors
@@ -85,6 +92,10 @@ class _Splitter:
 
     def run(self) -> Schedule:
         self._split()
+        if self.n_copies > 1 and self.inputs_apart:
+            for leaf in self.graph.leafs:
+                if leaf.flags & FLAG_INPUT:
+                    self._multiply_input(leaf, self.out.backend_of[leaf.index])
         self._emit()
         return self.out
 
@@ -110,7 +121,7 @@ class _Splitter:
     def _starts_anew(self, node: Tensor, split: Split) -> bool:
         """A weight from elsewhere, or an input too many, begins a new split."""
         here = split.backend
-        full = len(split.inputs) >= split.capacity
+        full = self.limited and len(split.inputs) >= split.capacity
         for source in node.src:
             if source is None or self.memory[source.index] == here:
                 continue
@@ -130,7 +141,7 @@ class _Splitter:
                 continue
             index = source.index
             there = self.out.backend_of[index]
-            if self.n_copies > 1 and source.flags & FLAG_INPUT:
+            if self.n_copies > 1 and source.flags & FLAG_INPUT and not self.inputs_apart:
                 self._multiply_input(source, there)
             if there == here or self.memory[index] == here:
                 continue

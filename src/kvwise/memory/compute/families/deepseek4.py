@@ -5,6 +5,7 @@ Source: src/models/deepseek4.cpp, src/llama-graph.cpp build_inp_dsv4, b10605.
 
 from __future__ import annotations
 
+from kvwise import builds
 from kvwise.gguf.types import F16, F32, I32
 from kvwise.memory.compute import ops
 from kvwise.memory.compute.builder import Builder
@@ -40,6 +41,8 @@ def _deepseek4(b: Builder) -> None:
         cur = _feed_forward(b, norm.layer(b, mixed.read, il, "ffn_norm"), il)
         streams = hyper.after(b, cur, mixed, il)
         b.pin_norm(streams, il)
+    if b.since(builds.HIDDEN_ALWAYS_OUT):
+        b.outputs.append(streams)
     n_embd, count, n, _ = streams.ne
     rows = ops.get_rows(ops.reshape(streams, n_embd * count, n), b.out_rows())
     cur = hyper.head(b, ops.reshape(rows, n_embd, count, rows.ne[1]))

@@ -13,7 +13,12 @@ from kvwise.memory.compute.builder import Builder
 from kvwise.memory.compute.families.rows import Build
 from kvwise.memory.compute.graph import Tensor
 from kvwise.memory.compute.pieces import attention, delta, embed, norm, recurrent
-from kvwise.memory.compute.pieces.decoder import Decoder, finish
+from kvwise.memory.compute.pieces.decoder import (
+    Decoder,
+    finish,
+    last_rows,
+    picks_in_last,
+)
 from kvwise.memory.compute.pieces.ffn import ffn
 from kvwise.memory.compute.pieces.linear import linear
 from kvwise.memory.compute.pieces.moe import Moe, moe
@@ -24,6 +29,7 @@ Heads = tuple[int, int, int, int]
 
 
 def _build(b: Builder, *, next_: bool) -> None:
+    how = Decoder(rows="normed")
     x = embed.tokens(b)
     for il in range(b.n_layer):
         cur = norm.layer(b, x, il, "attn_norm")
@@ -32,10 +38,12 @@ def _build(b: Builder, *, next_: bool) -> None:
             cur = _linear_attention(b, cur, il, next_=next_)
         else:
             cur = attend(b, cur, il, next_=next_)
+        if il == b.n_layer - 1 and picks_in_last(b, how):
+            cur, x = last_rows(b, cur, x)
         x = ops.add(cur, x)
         cur = feed_forward(b, norm.layer(b, x, il, "post_attention_norm"), il)
         x = ops.add(cur, x)
-    finish(b, x, Decoder(rows="normed"))
+    finish(b, x, how)
 
 
 def attend(b: Builder, x: Tensor, il: int, *, next_: bool) -> Tensor:
@@ -96,8 +104,8 @@ def _split(b: Builder, mixed: Tensor, sizes: Heads) -> tuple[Tensor, Tensor, Ten
     nb_k, nb_v = (head_k * size, row, row * steps), (head_v * size, row, row * steps)
     keys = (head_k, heads_k, steps, n_seqs)
     width = head_k * heads_k * size
-    q = ops.l2_norm(ops.view(mixed, keys, nb_k))
-    k = ops.l2_norm(ops.view(mixed, keys, nb_k, width))
+    q = delta.normed(b, ops.view(mixed, keys, nb_k))
+    k = delta.normed(b, ops.view(mixed, keys, nb_k, width))
     return q, k, ops.view(mixed, (head_v, heads_v, steps, n_seqs), nb_v, 2 * width)
 
 

@@ -130,7 +130,7 @@ ROWS: dict[str, Build] = {
     "neo-bert": _neo_bert,
     "eurobert": plain(WITHIN, output="none"),
     "gemma-embedding": plain(
-        Attention(cached=False, q_scale=True, qk_norm="before"), act="gelu", embed_scale=True,
+        Attention(cached=False, q_scale=True, qk_norm="before"), act="gelu", tokens_scale=True,
         attn_post_norm="post_attention_norm", ffn_post_norm="post_ffw_norm", output="none",
     ),
 }  # fmt: skip

@@ -13,7 +13,14 @@ from kvwise.memory.compute.builder import Builder
 from kvwise.memory.compute.families.rows import Build, weighted
 from kvwise.memory.compute.graph import Tensor
 from kvwise.memory.compute.pieces import attention, keys, latent, norm
-from kvwise.memory.compute.pieces.decoder import Decoder, feed_forward, finish, last_rows, start
+from kvwise.memory.compute.pieces.decoder import (
+    Decoder,
+    feed_forward,
+    finish,
+    last_rows,
+    picks_in_last,
+    start,
+)
 from kvwise.memory.compute.pieces.ffn import Act, ffn
 from kvwise.memory.compute.pieces.kda import Kda, kda
 from kvwise.memory.compute.pieces.linear import linear
@@ -76,6 +83,8 @@ def _ling3(b: Builder) -> None:
             cur = ops.mul(cur, ops.unary("SIGMOID", ops.reshape(gate, 1, heads, n)))
             cur = ops.cont(cur, value * heads, n)
             cur = ops.mul_mat(b.need(il, "attn_output.weight"), cur)
+        if il == b.n_layer - 1 and picks_in_last(b, how):
+            cur, x = last_rows(b, cur, x)
         x = ops.add(cur, x)
         x = ops.add(feed_forward(b, norm.layer(b, x, il, "ffn_norm"), il, how), x)
     finish(b, x, how)
@@ -139,7 +148,7 @@ def _k3_attention(b: Builder, x: Tensor, il: int) -> Tensor:
     """Latent attention has a gate for each element of its result."""
     if b.model.is_recr(il):
         bounded = b.model.kda_gate_lower_bound > -inf
-        return kda(b, x, il, Kda("negated" if bounded else "softplus", ("ssm_g",)))
+        return kda(b, x, il, Kda("negated" if bounded else "softplus", ("ssm_g",), every=True))
     cur = _latent(b, x, il)
     gate = b.w(il, "attn_gate.weight")
     if gate is not None:

@@ -5,6 +5,7 @@ Source: src/models/minimax-01.cpp, b10605.
 
 from __future__ import annotations
 
+from kvwise import builds
 from kvwise.gguf.types import F32
 from kvwise.memory.compute import ops
 from kvwise.memory.compute.builder import Builder
@@ -54,7 +55,7 @@ def _linear(b: Builder, x: Tensor, il: int) -> Tensor:
     q, k, v = (ops.view(both, shape, both.nb[1:], part * width) for part in range(3))
     state = ops.reshape(recurrent.read(b, "s", il), head, head, heads, n_seqs)
     slopes = ops.scale(b.input("slopes", F32, heads))
-    run = _one if steps == 1 else _many
+    run = _one if steps == 1 and not b.since(builds.DECAY_ALWAYS) else _many
     cur, state = run(b, (q, k, v), state, slopes)
     recurrent.write(b, "s", il, state)
     cur = ops.cont(ops.permute(cur, 0, 2, 1, 3))

@@ -18,6 +18,7 @@ from kvwise.memory.compute.pieces.decoder import (
     feed_forward,
     finish,
     last_rows,
+    picks_in_last,
     self_attention,
     start,
 )
@@ -117,6 +118,8 @@ def _nemotron_h(b: Builder) -> None:
             cur = _nemotron_experts(b, cur, il)
         else:
             cur = ffn(b, cur, il, "relu_sqr", gate=False)
+        if il == b.n_layer - 1 and picks_in_last(b, how):
+            cur, x = last_rows(b, cur, x)
         x = ops.add(cur, x)
     finish(b, x, how)
 

@@ -17,6 +17,7 @@ from kvwise.memory.compute.pieces.decoder import (
     feed_forward,
     finish,
     last_rows,
+    picks_in_last,
     self_attention,
     start,
 )
@@ -100,6 +101,8 @@ def _cohere2moe(b: Builder) -> None:
     for il in range(b.n_layer):
         read = norm.layer(b, x, il, "attn_norm", kind=kind)
         cur = self_attention(b, read, il, how.attn)
+        if il == b.n_layer - 1 and picks_in_last(b, how):
+            cur, x, read = last_rows(b, cur, x, read)
         made = feed_forward(b, read, il, how)
         if b.has(il, "ffn_gate_inp.weight") and b.has(il, "ffn_up_shexp.weight"):
             made = ops.scale(made)
@@ -147,6 +150,6 @@ ROWS: dict[str, Build] = {
     ),
     "mimo2": plain(
         Attention(two_sizes=True, sinks=True, value_scale=True),
-        moe=weighted(norm=True, gating="sigmoid"),
+        moe=weighted(norm=True, gating="sigmoid"), hand_on=True,
     ),
 }  # fmt: skip

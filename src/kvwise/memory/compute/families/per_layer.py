@@ -5,13 +5,20 @@ Source: src/models/gemma3n.cpp and gemma4.cpp, b10605.
 
 from __future__ import annotations
 
+from kvwise import builds
 from kvwise.gguf.types import I32
 from kvwise.memory.compute import ops
 from kvwise.memory.compute.builder import Builder
 from kvwise.memory.compute.families.rows import Build
 from kvwise.memory.compute.graph import Tensor
-from kvwise.memory.compute.pieces import attention, norm, output
-from kvwise.memory.compute.pieces.decoder import Decoder, finish, start
+from kvwise.memory.compute.pieces import attention, norm
+from kvwise.memory.compute.pieces.decoder import (
+    Decoder,
+    finish,
+    last_rows,
+    picks_in_last,
+    start,
+)
 from kvwise.memory.compute.pieces.ffn import ffn
 from kvwise.memory.compute.pieces.linear import linear
 from kvwise.memory.compute.pieces.moe import Moe, moe
@@ -30,13 +37,23 @@ def slice_of(x: Tensor, place: int) -> Tensor:
     return ops.view_2d(x, x.ne[0], x.ne[1], x.type.row_bytes(x.ne[0]), place * x.nb[2])
 
 
-def per_layer_input(b: Builder, x: Tensor, width: int) -> Tensor:
-    """[width, tokens, layers]: looked up per token, and made of the embeddings `x`."""
+def _looked_up(b: Builder) -> Tensor:
+    """What the file holds for each token: a row for all layers."""
+    ids = b.input(("tokens", "per layer"), I32, b.n_tokens)
+    return ops.get_rows(b.need_top("per_layer_token_embd.weight"), ids)
+
+
+def per_layer_input(b: Builder, x: Tensor, width: int, rows: Tensor | None = None) -> Tensor:
+    """[width, tokens, layers]: looked up per token, and made of the embeddings `x`.
+
+    `rows`: looked up already.
+    """
     n, layers = b.n_tokens, b.n_layer
-    ids = b.input(("tokens", "per layer"), I32, n)
-    looked_up = ops.get_rows(b.need_top("per_layer_token_embd.weight"), ids)
-    looked_up = ops.scale(ops.reshape(looked_up, width, layers, n))
-    b.expand(looked_up)
+    if rows is None:
+        looked_up = ops.scale(ops.reshape(_looked_up(b), width, layers, n))
+        b.expand(looked_up)
+    else:
+        looked_up = ops.reshape(ops.scale(rows), width, layers, n)
     made = ops.scale(ops.mul_mat(b.need_top("per_layer_model_proj.weight"), x))
     made = ops.reshape(made, width, layers, n)
     made = norm.norm(b, made, b.top("per_layer_proj_norm.weight"))
@@ -64,29 +81,33 @@ def shared_attention(b: Builder, x: Tensor, il: int, *, factors: Tensor | None) 
 
 
 def _gemma4(b: Builder) -> None:
-    x = start(b, Decoder(embed_scale=True))
-    width = b.model.n_embd_per_layer
-    beside = per_layer_input(b, x, width) if width else None
+    how = Decoder(tokens_scale=True, rows="normed", soft_cap="given")
+    width, rows = b.model.n_embd_per_layer, None
+    if width and b.since(builds.PER_LAYER_FIRST):
+        rows = _looked_up(b)
+        b.expand(rows)
+    x = start(b, how)
+    beside = per_layer_input(b, x, width, rows) if width else None
     for il in range(b.n_layer):
         factors = None if b.model.is_swa(il) else b.top("rope_freqs.weight", il)
         cur = shared_attention(b, norm.layer(b, x, il, "attn_norm"), il, factors=factors)
+        picks = il == b.n_layer - 1 and picks_in_last(b, how)
+        if picks:
+            cur, x = last_rows(b, cur, x)
         x = ops.add(norm.layer(b, cur, il, "post_attention_norm"), x)
         cur = norm.norm(b, _gemma4_ffn(b, x, il), b.w(il, "post_ffw_norm.weight"))
         x = ops.add(cur, x)
         if beside is not None:
             cur = ops.mul_mat(b.need(il, "inp_gate.weight"), x)
-            cur = ops.mul(ops.unary("GELU", cur), slice_of(beside, il))
+            mine = slice_of(beside, il)
+            if picks:
+                (mine,) = last_rows(b, mine)
+            cur = ops.mul(ops.unary("GELU", cur), mine)
             cur = ops.mul_mat(b.need(il, "proj.weight"), cur)
             x = ops.add(x, norm.layer(b, cur, il, "post_norm"))
         scale = b.w(il, "layer_output_scale.weight")
         x = x if scale is None else ops.mul(x, scale)
-    cur = output.final_norm(b, x)
-    b.outputs.append(cur)
-    cur = b.embd = ops.get_rows(cur, b.out_rows())
-    cur = output.logits(b, cur)
-    if b.model.f_final_logit_softcapping:
-        cur = ops.scale(ops.unary("TANH", ops.scale(cur)))
-    output.hand_out(b, cur)
+    finish(b, x, how)
 
 
 def _gemma4_ffn(b: Builder, x: Tensor, il: int) -> Tensor:
@@ -119,7 +140,7 @@ def _rest(x: Tensor) -> Tensor:
 
 
 def _gemma3n(b: Builder) -> None:
-    x = start(b, Decoder(embed_scale=True))
+    x = start(b, Decoder(tokens_scale=True))
     n, n_embd = b.n_tokens, b.n_embd
     beside = per_layer_input(b, x, WIDTH_ALTUP)
     target = _magnitude(x)

@@ -5,6 +5,7 @@ Source: src/models/plamo2.cpp, b10605.
 
 from __future__ import annotations
 
+from kvwise import builds
 from kvwise.memory.compute import ops
 from kvwise.memory.compute import state_ops as st
 from kvwise.memory.compute.builder import Builder
@@ -26,17 +27,21 @@ MIN_STEP_RANK = 64
 
 
 def _plamo2(b: Builder) -> None:
-    """Norms before and after each part; rows are picked after the feed-forward network."""
+    """Norms before and after each part; older builds pick rows after the network."""
     attn = Attention(qk_norm="before", two_sizes=True)
     how = Decoder(attn=attn)
     x = start(b, how)
     for il in range(b.n_layer):
         cur = norm.layer(b, x, il, "attn_norm")
         cur = _mamba(b, cur, il) if b.model.is_recr(il) else self_attention(b, cur, il, attn)
+        last = il == b.n_layer - 1
+        early = b.since(builds.PLAMO2_ROWS_EARLIER)
+        if last and early:
+            cur, x = last_rows(b, cur, x)
         x = ops.add(norm.layer(b, cur, il, "post_attention_norm"), x)
         cur = ffn(b, norm.layer(b, x, il, "ffn_norm"), il, "swiglu")
         cur = norm.layer(b, cur, il, "post_ffw_norm")
-        if il == b.n_layer - 1:
+        if last and not early:
             cur, x = last_rows(b, cur, x)
         x = ops.add(cur, x)
     finish(b, x, how)

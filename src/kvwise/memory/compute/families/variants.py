@@ -15,6 +15,7 @@ from kvwise.memory.compute.pieces.decoder import (
     Decoder,
     finish,
     last_rows,
+    picks_in_last,
     self_attention,
     start,
 )
@@ -75,16 +76,18 @@ def _glm4(b: Builder) -> None:
 
 
 def _gpt_oss(b: Builder) -> None:
-    """The hidden state is handed out, so all rows pass the last layer."""
-    how = Decoder(attn=Attention(sinks=True))
+    """The hidden state is handed out; older builds then need all rows of it."""
+    how = Decoder(attn=Attention(sinks=True), rows="stream")
     experts = Moe(act="swiglu_oai", gating="softmax_weight", router_bias=True)
     x = start(b, how)
     for il in range(b.n_layer):
-        x = ops.add(self_attention(b, norm.layer(b, x, il, "attn_norm"), il, how.attn), x)
+        cur = self_attention(b, norm.layer(b, x, il, "attn_norm"), il, how.attn)
+        if il == b.n_layer - 1 and picks_in_last(b, how):
+            cur, x = last_rows(b, cur, x)
+        x = ops.add(cur, x)
         cur = norm.layer(b, x, il, "post_attention_norm")
         x = ops.add(moe(b, cur, il, experts), x)
-    b.outputs.append(x)
-    finish(b, ops.get_rows(x, b.out_rows()), how)
+    finish(b, x, how)
 
 
 def _smallthinker(b: Builder) -> None:

@@ -28,7 +28,7 @@ ROWS: dict[str, Build] = {
         ffn_post_norm="post_ffw_norm", soft_cap="always",
     ),
     "gemma3": plain(
-        Attention(q_scale=True, qk_norm="before"), act="gelu", embed_scale=True,
+        Attention(q_scale=True, qk_norm="before"), act="gelu", tokens_scale=True,
         attn_post_norm="post_attention_norm", ffn_post_norm="post_ffw_norm", soft_cap="given",
     ),
     "cohere2": plain(

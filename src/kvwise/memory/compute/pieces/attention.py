@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvwise import builds
 from kvwise.gguf.types import F16, F32
 from kvwise.memory.compute import ops
 from kvwise.memory.compute.builder import Builder
@@ -41,6 +42,8 @@ def attend(
     streams = k.ne[3]
     transposed = v.nb[1] > v.nb[2]
     step = q.nb[3] // streams
+    if b.since(builds.QUERIES_BY_STREAM):
+        step = q.nb[2] * (q.ne[2] // streams)
     q = ops.view(q, (q.ne[0], q.ne[1], q.ne[2] // streams, streams), (q.nb[1], q.nb[2], step))
     q = ops.permute(q, 0, 2, 1, 3)
     k = ops.permute(k, 0, 2, 1, 3)

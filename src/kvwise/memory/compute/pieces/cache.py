@@ -54,7 +54,7 @@ def _rotates(b: Builder) -> bool:
 def mask_input(b: Builder, cache: Cache) -> Tensor:
     """Who sees whom in a cache: f16 for flash attention, else f32."""
     kind = F16 if b.flash_attn else F32
-    streams = cache.streams
+    streams = min(cache.streams, b.n_seqs)
     return b.input(("mask", cache.role), kind, cache.cells, b.n_tokens // streams, 1, streams)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kvwise import builds
 from kvwise.memory.compute import ops
 from kvwise.memory.compute.builder import Builder
 from kvwise.memory.compute.graph import Tensor
@@ -58,6 +59,7 @@ class Attention:
 class Decoder:
     """One architecture of the plain kind.
 
+    `embed_scale`: embeddings are scaled; `tokens_scale`: but only those of tokens.
     Names of norms are the file's (`post_attention_norm`); an empty one means there is none.
     `moe`: how the experts work, in layers that have a router (and, if given, `moe_layers` says
     so); `output`: the matrix of the logits, if there are any; `shared`: their second network,
@@ -66,12 +68,14 @@ class Decoder:
     that are asked for are picked: in the last layer, from the whole `stream` or its final norm
     (`normed`), both handed out for MTP layers, or nowhere. `pin_post`: the last norm of a layer
     belongs to the layer. `deepstack`: parts of wide input vectors are added after each of the first
-    layers, or before those that the file lists.
+    layers, or before those that the file lists. `hand_on`: newer builds hand out the last layer's
+    result.
     """
 
     norm: norm.Norm = "rms"
     attn: Attention = field(default_factory=Attention)
     embed_scale: bool = False
+    tokens_scale: bool = False
     embed_norm: Literal["no", "weights", "bare"] = "no"
     positions: bool = False
     attn_norm: str = "attn_norm"
@@ -91,6 +95,7 @@ class Decoder:
     logit_scale: Literal["no", "always", "given"] = "no"
     soft_cap: Literal["no", "always", "given"] = "no"
     deepstack: Literal["", "after", "before"] = ""
+    hand_on: bool = False
 
 
 def build(b: Builder, how: Decoder) -> None:
@@ -103,7 +108,7 @@ def build(b: Builder, how: Decoder) -> None:
 
 def start(b: Builder, how: Decoder) -> Tensor:
     """Embeddings, with scale, positions and norm."""
-    cur = embed.tokens(b)
+    cur = embed.tokens(b, scaled=how.tokens_scale)
     if how.embed_scale:
         cur = ops.scale(cur)
     if how.positions:
@@ -122,7 +127,7 @@ def layer(b: Builder, x: Tensor, il: int, how: Decoder) -> Tensor:
         x = ops.add(x, embed.beside(b, place))
     normed = norm.layer(b, x, il, how.attn_norm, kind=how.norm) if how.attn_norm else x
     cur = self_attention(b, normed, il, how.attn)
-    if how.rows == "last" and il == b.n_layer - 1:
+    if il == b.n_layer - 1 and picks_in_last(b, how):
         cur, x = last_rows(b, cur, x)
         if how.parallel:
             normed = ops.get_rows(normed, b.out_rows())
@@ -146,6 +151,13 @@ def layer(b: Builder, x: Tensor, il: int, how: Decoder) -> Tensor:
     if how.deepstack == "after" and il < b.model.n_deepstack_layers:
         x = ops.add(x, embed.beside(b, il + 1))
     return x
+
+
+def picks_in_last(b: Builder, how: Decoder) -> bool:
+    """Whether the rows that are asked for are picked in the last layer, after its attention."""
+    if how.rows in ("stream", "normed"):
+        return b.since(builds.ROWS_BEFORE_LAST)
+    return how.rows == "last"
 
 
 def _listed(b: Builder, il: int) -> int:
@@ -266,13 +278,16 @@ def _sub_normed(b: Builder, x: Tensor, il: int, how: Decoder) -> Tensor:
 
 def finish(b: Builder, x: Tensor, how: Decoder) -> None:
     """Final norm, logits, their scale and soft cap."""
+    picked = picks_in_last(b, how)
+    if how.hand_on and b.since(builds.HIDDEN_ALWAYS_OUT):
+        b.outputs.append(x)
     if how.rows == "stream":
         b.outputs.append(x)
-        x = ops.get_rows(x, b.out_rows())
+        x = x if picked else ops.get_rows(x, b.out_rows())
     cur = output.final_norm(b, x, kind=how.norm)
     if how.rows == "normed":
         b.outputs.append(cur)
-        cur = b.embd = ops.get_rows(cur, b.out_rows())
+        cur = b.embd = cur if picked else ops.get_rows(cur, b.out_rows())
     if how.output == "none":
         b.expand(cur)
         return

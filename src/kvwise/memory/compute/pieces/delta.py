@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from kvwise import builds
 from kvwise.memory.compute import ops
 from kvwise.memory.compute import state_ops as st
 from kvwise.memory.compute.builder import Builder
@@ -34,6 +35,13 @@ class Net:
     decay: Tensor
     beta: Tensor
     state: Tensor
+
+
+def normed(b: Builder, x: Tensor) -> Tensor:
+    """Queries or keys, of length one."""
+    if b.since(builds.DELTA_NORM_BY_RMS):
+        return ops.scale(ops.rms_norm(x))
+    return ops.l2_norm(x)
 
 
 def fused_chunks(b: Builder) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from kvwise import builds
 from kvwise.memory.compute import ops
 from kvwise.memory.compute.builder import Builder
 from kvwise.memory.compute.graph import Tensor
@@ -16,8 +17,8 @@ Act = Literal[
     "situ", "situ_both",
 ]  # fmt: skip
 
-Clamp = Literal["", "before", "after"]
-"""Gate limited before or after its activation (the former in DeepSeek V4 only), or not."""
+Clamp = Literal["", "before", "after", "within"]
+"""Gate limited before its activation (DeepSeek V4), after it, as part of it, or not."""
 
 LEAST_LIMIT = 1e-6
 
@@ -64,7 +65,9 @@ def clamp_of(b: Builder, il: int, kind: Literal["exp", "shexp"]) -> Clamp:
     limits = model.swiglu_clamp_exp if kind == "exp" else model.swiglu_clamp_shexp
     if il >= len(limits) or limits[il] <= LEAST_LIMIT:
         return ""
-    return "before" if model.dsv4_hc_mult else "after"
+    if not model.dsv4_hc_mult:
+        return "after"
+    return "within" if b.since(builds.CLAMPED_SWIGLU) else "before"
 
 
 def activate(
@@ -83,14 +86,19 @@ def activate(
     if act in ("situ", "situ_both"):
         return _situ(cur, up, both=act == "situ_both")
     if gated:
-        if clamp and act == "silu":
-            up = ops.clamp(up)
-            if clamp == "before":
-                return ops.glu("SWIGLU", ops.clamp(cur), up)
-            return ops.mul(ops.clamp(ops.unary("SILU", cur)), up)
-        return ops.glu(_GLU[act], cur, up)
+        return _limited(cur, up, clamp) if clamp and act == "silu" else ops.glu(_GLU[act], cur, up)
     made = ops.unary(act.upper(), cur)
     return made if act_scales is None else ops.div(made, act_scales)
+
+
+def _limited(gate: Tensor, up: Tensor, clamp: Clamp) -> Tensor:
+    """The gate's activation times `up`, both limited."""
+    if clamp == "within":
+        return ops.glu("SWIGLU_CLAMP", gate, up)
+    up = ops.clamp(up)
+    if clamp == "before":
+        return ops.glu("SWIGLU", ops.clamp(gate), up)
+    return ops.mul(ops.clamp(ops.unary("SILU", gate)), up)
 
 
 def _situ(gate: Tensor, up: Tensor, *, both: bool) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from kvwise import builds
 from kvwise.memory.compute import ops
 from kvwise.memory.compute import state_ops as st
 from kvwise.memory.compute.builder import Builder
@@ -23,12 +24,13 @@ class Kda:
     """`gate`: names of the matrices, one after the other, that make the gate of the result.
 
     `apart`: the input takes the way over sequences to the gate, and new states are written as
-    one run of elements.
+    one run of elements. `every`: newer builds keep a snapshot of each age, however few the tokens.
     """
 
     decay: Decay
     gate: tuple[str, ...]
     apart: bool = True
+    every: bool = False
 
 
 def kda(b: Builder, x: Tensor, il: int, how: Kda) -> Tensor:
@@ -36,13 +38,14 @@ def kda(b: Builder, x: Tensor, il: int, how: Kda) -> Tensor:
     head, heads = b.model.n_embd_head_kda, b.model.n_head[0]
     steps, n_seqs, n = recurrent.sequence_tokens(b), b.n_seqs, b.n_tokens
     kept = recurrent.read(b, "r", il)
-    q, k, v = (_convolved(b, x, kept, il, part) for part in range(3))
+    whole = how.every and b.since(builds.K3_SNAPSHOTS)
+    q, k, v = (_convolved(b, x, kept, il, part, every=whole) for part in range(3))
     decay = ops.reshape(_decay(b, x, il, how.decay), head, heads, steps, n_seqs)
     beta = ops.mul_mat(b.need(il, "ssm_beta.weight"), x)
     beta = ops.unary("SIGMOID", ops.reshape(beta, 1, heads, steps, n_seqs))
     state = ops.reshape(recurrent.read(b, "s", il), head, head, heads, n_seqs)
-    net = delta.Net(ops.l2_norm(q), ops.l2_norm(k), v, decay, beta, state)
-    out = ops.cont(delta.attend(b, il, net, flat=how.apart))
+    net = delta.Net(delta.normed(b, q), delta.normed(b, k), v, decay, beta, state)
+    out = ops.cont(delta.attend(b, il, net, flat=how.apart and not whole))
     gate = x
     if how.apart:
         gate = ops.reshape(ops.reshape(x, x.ne[0], steps, n_seqs), x.ne[0], n)
@@ -54,7 +57,7 @@ def kda(b: Builder, x: Tensor, il: int, how: Kda) -> Tensor:
     return ops.mul_mat(b.need(il, "attn_output.weight"), out)
 
 
-def _convolved(b: Builder, x: Tensor, kept: Tensor, il: int, part: int) -> Tensor:
+def _convolved(b: Builder, x: Tensor, kept: Tensor, il: int, part: int, *, every: bool) -> Tensor:
     """Q, K or V; each has a third of the rolling state."""
     head, heads = b.model.n_embd_head_kda, b.model.n_head[0]
     steps, n_seqs, taps = recurrent.sequence_tokens(b), b.n_seqs, b.model.ssm_d_conv
@@ -66,8 +69,9 @@ def _convolved(b: Builder, x: Tensor, kept: Tensor, il: int, part: int) -> Tenso
     before = ops.view(kept, shape, nb, part * third * size)
     cur = ops.concat(before, ops.transpose(cur), 0)
     store, cache = recurrent.storage(b, "r", il), recurrent.state_cache(b)
-    for age in range(min(steps, cache.n_rs_seq + 1)):
-        last = ops.view(cur, shape, cur.nb[1:3], (steps - age) * cur.nb[0])
+    snapshots = cache.n_rs_seq + 1
+    for age in range(snapshots if every else min(steps, snapshots)):
+        last = ops.view(cur, shape, cur.nb[1:3], max(0, steps - age) * cur.nb[0])
         place = (age * cache.cells * 3 + part) * third * size
         b.expand(ops.cpy(last, ops.view(store, shape, nb, place)))
     kernel = ops.reshape(b.need(il, f"ssm_conv1d_{name}.weight"), taps, width)

@@ -39,7 +39,7 @@ def keys_of(b: Builder, role: str, *, half: bool | None = None, rows: int | None
     cache = b.cache_named(role)
     if half is None:
         half = b.flash_attn
-    n, streams = b.n_tokens, cache.streams
+    n, streams = b.n_tokens, min(cache.streams, b.n_seqs)
     mask = b.input(("mask", role), F16 if half else F32, cache.cells, n // streams, 1, streams)
     return Keys(cache, b.input(("k_rows", role), I64, n if rows is None else rows), mask)
 

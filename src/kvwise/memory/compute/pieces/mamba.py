@@ -5,6 +5,7 @@ Source: src/models/mamba-base.cpp, b10605.
 
 from __future__ import annotations
 
+from kvwise import builds
 from kvwise.memory.compute import ops
 from kvwise.memory.compute import state_ops as st
 from kvwise.memory.compute.builder import Builder
@@ -60,6 +61,8 @@ def _scan(b: Builder, x: Tensor, il: int) -> Tensor:
         dt, in_, out = (
             norm.layer(b, t, il, name) for t, name in zip((dt, in_, out), names, strict=True)
         )
+    elif b.since(builds.STEPS_COPIED):
+        dt = ops.cont(dt)
     dt = ops.add(ops.mul_mat(b.need(il, "ssm_dt.weight"), dt), b.need(il, "ssm_dt.bias"))
     decay = b.need(il, "ssm_a")
     inner = model.ssm_d_inner

@@ -5,12 +5,16 @@ Source: src/llama-graph.cpp build_pooling, build_dense_out; src/llama-model.cpp 
 
 from __future__ import annotations
 
+from kvwise import builds
 from kvwise.gguf.types import F32, I32
 from kvwise.memory.compute import ops
 from kvwise.memory.compute.builder import Builder, Unbuildable
 from kvwise.memory.compute.graph import Tensor
 from kvwise.memory.compute.pieces.linear import scaled
 from kvwise.memory.compute.pieces.norm import Norm, norm
+
+MEAN = 1
+"""`classifier.pooling_type` of the mean."""
 
 
 def final_norm(b: Builder, x: Tensor, *, kind: Norm = "rms", name: str = "output_norm") -> Tensor:
@@ -48,7 +52,7 @@ def pooling(b: Builder) -> None:
         raise Unbuildable("nothing to pool")
     kind = b.context.pooling
     cur = b.embd
-    if kind == "mean" or (kind == "rank" and b.model.architecture == "modern-bert"):
+    if kind == "mean" or (kind == "rank" and _ranks_by_mean(b)):
         weights = b.input("mean", F32, b.n_tokens, b.n_seqs)
         cur = ops.mul_mat(ops.cont(ops.transpose(cur)), weights)
     elif kind in ("cls", "last", "rank"):
@@ -58,6 +62,15 @@ def pooling(b: Builder) -> None:
     b.outputs.append(cur)
     b.expand(cur)
     _dense(b, cur)
+
+
+def _ranks_by_mean(b: Builder) -> bool:
+    """Rerankers that average the tokens before the classifier, as ModernBERT's do."""
+    modern = b.model.architecture == "modern-bert"
+    said = b.model.header.get(".classifier.pooling_type")
+    if said is None or not b.since(builds.CLASSIFIER_POOLING):
+        return modern
+    return bool(said == MEAN)
 
 
 def _classify(b: Builder, cur: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from kvwise import builds
 from kvwise.gguf.types import F32, I32
 from kvwise.memory.compute import ops
 from kvwise.memory.compute.builder import Builder, Unbuildable
@@ -45,30 +46,47 @@ def storage(b: Builder, side: Side, il: int) -> Tensor:
     return b.cache_tensor(side, il, F32, (row, rows, 1, 1))
 
 
-def _numbers(b: Builder) -> tuple[Tensor, Tensor]:
-    """Numbers of the states that the batch uses, and of all others."""
-    cells, used = state_cache(b).cells, b.n_seqs
+def _numbers(b: Builder, first: int = 0, count: int | None = None) -> Tensor:
+    """Numbers of `count` states from `first` on; the batch uses the first ones."""
+    cells = state_cache(b).cells
     whole = b.input("state_rows", I32, cells)
-    return (
-        b.once("state_rows_used", lambda: ops.view_1d(whole, used)),
-        b.once("state_rows_rest", lambda: ops.view_1d(whole, cells - used, used * 4)),
-    )
+    rest = cells - first if count is None else count
+    return b.once(("state_rows", first, rest), lambda: ops.view_1d(whole, rest, first * 4))
 
 
-def read(b: Builder, side: Side, il: int, rows: Rows = ops.get_rows) -> Tensor:
+def read(b: Builder, side: Side, il: int, rows: Rows | None = None) -> Tensor:
     """States of this batch's sequences: [row, sequences] (or what `rows` makes of them)."""
     store = storage(b, side, il)
     width, count, _, _ = store.ne
-    used, rest = _numbers(b)
     states = ops.reshape(store, width, count)
     b.expand(ops.scale_inplace(ops.view_1d(states, width)))
-    made = rows(states, used)
-    b.expand(made)
-    unused = state_cache(b).cells - b.n_seqs
-    others = ops.get_rows(states, rest)
-    step = store.nb[1]
+    if b.since(builds.STATES_AT_ONCE):
+        made, others = _at_once(b, states, rows)
+    else:
+        made = (rows or ops.get_rows)(states, _numbers(b, 0, b.n_seqs))
+        b.expand(made)
+        others = ops.get_rows(states, _numbers(b, b.n_seqs))
+    unused, step = state_cache(b).cells - b.n_seqs, store.nb[1]
     b.expand(ops.cpy(others, ops.view_2d(store, width, unused, step, b.n_seqs * step)))
     return made
+
+
+def _at_once(b: Builder, states: Tensor, rows: Rows | None) -> tuple[Tensor, Tensor]:
+    """One look-up for the batch's states and all others; `rows` reads its own from the cache.
+
+    The look-up leaves out the first state then, so that it copies nothing for one sequence.
+    """
+    width, cells, used = states.ne[0], state_cache(b).cells, b.n_seqs
+    if rows is None:
+        whole = b.input("state_rows", I32, cells)
+        found = ops.get_rows(states, whole)
+        made = ops.view_2d(found, width, used, found.nb[1])
+    else:
+        found = ops.get_rows(states, _numbers(b, 1))
+        made = rows(states, _numbers(b, 0, used))
+    b.expand(made)
+    first = used if rows is None else used - 1
+    return made, ops.view_2d(found, width, cells - used, found.nb[1], first * found.nb[1])
 
 
 def write(b: Builder, side: Side, il: int, state: Tensor, *, flat: bool = True) -> None:
