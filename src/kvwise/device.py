@@ -12,8 +12,8 @@ from kvwise.text import Phrase
 from kvwise.units import MIB, parse_size
 
 KINDS = ("cuda", "vulkan", "hip", "metal", "generic")
-_KEYS = ("name", "total", "free", "kind", "reserve", "bandwidth", "cc", "sm", "unified", "os",
-         "backend", "display")  # fmt: skip
+_KEYS = ("name", "total", "free", "kind", "reserve", "block", "bandwidth", "cc", "sm", "unified",
+         "os", "backend", "display")  # fmt: skip
 _FROM_CATALOGUE = ("os", "backend", "display")
 
 
@@ -22,7 +22,8 @@ class Device:
     """One GPU, here or only imagined. Sizes in bytes; `free_bytes` is before the model is loaded.
 
     `kind` picks the allocation rules (`generic` accepts everything: RPC-like, see zoo/README.md).
-    `reserve_bytes` is kept free by the planner.
+    `reserve_bytes` is kept free by the planner. `max_block_bytes` is the largest single block that
+    can be had, if that was measured (`kvwise probe`) or given.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Device:
     reserve_bytes: int | None = None
     unified: bool = False
     source: str = ""
+    max_block_bytes: int | None = None
     reserve_reason: Phrase | None = field(default=None, compare=False)
 
     @classmethod
@@ -44,7 +46,7 @@ class Device:
 
         `RTX 4060`; `6GiB` (kind generic, all of it free);
         `name=A,total=6144MiB,free=5900MiB,kind=cuda`, whose keys are name, total, free, kind,
-        reserve, bandwidth (GB/s), cc, sm, unified, and for a name of the catalogue os, backend,
+        reserve, block, bandwidth (GB/s), cc, sm, unified, and for a name of the catalogue os, backend,
         display. `os` (linux, windows, macos) decides what a catalogue GPU has free; the running
         one if None. Raises UsageError.
         """
@@ -145,6 +147,7 @@ def _from_pairs(text: str, os: str | None) -> Device:
         ("total", "total_bytes"),
         ("free", "free_bytes"),
         ("reserve", "reserve_bytes"),
+        ("block", "max_block_bytes"),
     ):
         if key in pairs:
             changes[name] = parse_size(pairs[key])
