@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -50,15 +51,19 @@ class Candidate:
         return self.launch.type_k, self.launch.type_v
 
 
-def slack_of(ledger: Ledger) -> int:
-    """Bytes left on the tightest device, its reserve set aside; negative = misses by so much."""
+def slack_of(ledger: Ledger, more: Sequence[int] = ()) -> int:
+    """Bytes left on the tightest device, its reserve set aside; negative = misses by so much.
+
+    `more`: bytes that each line is to hold beside its own.
+    """
     left: list[int] = []
-    for line in ledger.lines:
-        if line.headroom_bytes is not None:
-            device = None if line.host else ledger.devices[len(left)]
-            left.append(line.headroom_bytes - ((device and device.reserve_bytes) or 0))
-        else:
+    for number, line in enumerate(ledger.lines):
+        if line.headroom_bytes is None:
             left.append(_UNKNOWN)
+            continue
+        reserve = 0 if line.host else ledger.devices[number].reserve_bytes or 0
+        beside = more[number] if number < len(more) else 0
+        left.append(line.headroom_bytes - reserve - beside)
     return min(left)
 
 

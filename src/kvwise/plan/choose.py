@@ -91,7 +91,16 @@ def plan(
     return _made(search, found)
 
 
-def _account(model: Model, launch: Launch, devices: Sequence[Device], host: Host | None) -> Ledger:
+def _account(
+    model: Model,
+    launch: Launch,
+    devices: Sequence[Device],
+    host: Host | None,
+    *,
+    bare: bool = False,
+) -> Ledger:
+    if bare:
+        return account(model, launch, devices, host=host, compute_mode="none")
     return account(model, launch, devices, host=host)
 
 

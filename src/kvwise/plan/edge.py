@@ -8,28 +8,38 @@ Slack = Callable[[int], int | None]
 """What is left at a point: negative = misses by so much, None = cannot be had at all."""
 
 
-def edge(slack: Slack, good: int, bad: int) -> int:
+def edge(slack: Slack, good: int, bad: int, first: int | None = None) -> int:
     """The last point that has something left on the way from `good` (which has) to `bad`.
 
-    Guesses where a straight line would cross zero, looks beside the guess, then halves, so that
-    a curve that is not straight costs no more than three times the halving alone.
+    Looks at `first` and beside it if there is a guess. Else guesses where a straight line would
+    cross zero, looks beside the guess, then halves, so that a curve that is not straight costs
+    no more than three times the halving alone.
     """
-    left_good, left_bad = slack(good), slack(bad)
+    ends: dict[int, int | None] = {}
     moved_good, turn = True, 0
+
+    def left_at(point: int) -> int | None:
+        if point not in ends:
+            ends[point] = slack(point)
+        return ends[point]
+
     while abs(bad - good) > 1:
         step = 1 if bad > good else -1
-        if turn % 3 == 0 and left_good is not None and left_bad is not None:
-            distance = abs(bad - good) * left_good // max(1, left_good - left_bad)
+        distance = abs(bad - good) // 2
+        if turn == 0 and first is not None:
+            distance = abs(first - good)
+        elif turn % 3 == 0:
+            left_good, left_bad = left_at(good), left_at(bad)
+            if left_good is not None and left_bad is not None:
+                distance = abs(bad - good) * left_good // max(1, left_good - left_bad)
         elif turn % 3 == 1:
             distance = 1 if moved_good else abs(bad - good) - 1
-        else:
-            distance = abs(bad - good) // 2
         probe = good + step * min(max(distance, 1), abs(bad - good) - 1)
-        left = slack(probe)
+        left = left_at(probe)
         moved_good = left is not None and left >= 0
         if moved_good:
-            good, left_good = probe, left
+            good = probe
         else:
-            bad, left_bad = probe, left
+            bad = probe
         turn += 1
     return good

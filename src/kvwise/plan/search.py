@@ -7,8 +7,8 @@ search closes in on the edge, then steps over it to see whether a longer context
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from kvwise.memory import flash
 from kvwise.memory.ledger import Ledger
 from kvwise.memory.placement import HOST
 from kvwise.options import change
+from kvwise.plan.asking import Account, Ledgers
 from kvwise.plan.candidate import CELLS, Candidate, missing, slack_of
 from kvwise.plan.edge import edge
 from kvwise.plan.goal import Goal
@@ -31,8 +32,6 @@ UBATCHES = (512, 256, 128)
 _LARGE_UBATCHES = (2048, 1024)
 _STEPS_BEYOND = 2  # how far to look past the edge for a context that fits after all
 _LONGEST = 1 << 27  # an engine asked for more dies before it says why (engine-facts.md 0.8)
-
-Account = Callable[[Model, Launch, Sequence[Device], Host | None], Ledger]
 
 
 @dataclass
@@ -46,11 +45,16 @@ class Search:
     base: Launch
     fixed: Collection[str]
     account: Account
-    asked: int = 0  # ledgers made
     found_any: bool = False  # a launch was taken by the engine, whether it fits or not
     closest: int | None = None  # fewest bytes by which a launch missed
-    _known: dict[Launch, Ledger | None] = field(default_factory=dict)
-    refusals: list[Refused] = field(default_factory=list)
+
+    @cached_property
+    def ledgers(self) -> Ledgers:
+        return Ledgers(self.model, self.devices, self.host, self.account)
+
+    @property
+    def refusals(self) -> Sequence[Refused]:
+        return self.ledgers.refusals
 
     @cached_property
     def weights(self) -> Weights:
@@ -139,17 +143,19 @@ class Search:
 
     def ledger(self, launch: Launch) -> Ledger | None:
         """The ledger of a launch, or None where the engine would refuse it."""
-        if launch not in self._known:
-            self.asked += 1
-            try:
-                self._known[launch] = self.account(self.model, launch, self.devices, self.host)
-            except Refused as refusal:
-                self.refusals.append(refusal)
-                self._known[launch] = None
-        return self._known[launch]
+        return self.ledgers.whole(launch)
+
+    def _hopeless(self, launch: Launch) -> bool:
+        """Whether a launch surely misses, and by no less than another one did."""
+        if not self.found_any or self.closest is None:
+            return False
+        bare = self.ledgers.bare(launch)
+        return bare is not None and missing(bare) >= self.closest
 
     def fitting(self, launch: Launch, level: Level) -> Candidate | None:
         """The launch as a candidate if the engine takes it and it fits."""
+        if self._hopeless(launch):
+            return None
         ledger = self.ledger(launch)
         if ledger is None:
             return None
@@ -225,12 +231,12 @@ class Search:
         def slack(at: int) -> int | None:
             return self._slack(change(launch, **steps[at]), context)
 
-        def fits(at: int) -> bool:
-            return (slack(at) or 0) >= 0 and slack(at) is not None
+        def roughly(at: int) -> int | None:
+            return self.ledgers.rough_slack(self._sized(change(launch, **steps[at]), context))
 
-        if not fits(len(steps) - 1):
-            return None
-        first = 0 if fits(0) else edge(slack, len(steps) - 1, 0)
+        first, last, left = 0, len(steps) - 1, slack(0)
+        if left is None or left < 0:
+            first = edge(slack, last, 0, edge(roughly, last, 0))
         settled = change(launch, **steps[first])
         found = (
             self.fitting(settled, steps[first])
@@ -240,13 +246,21 @@ class Search:
         return (steps[first], found) if found else None
 
     def _slack(self, launch: Launch, tokens: int | None) -> int | None:
-        """Bytes left on the tightest device, its reserve set aside; None where it is refused."""
-        if tokens is not None:
-            launch = change(launch, n_ctx=_blocks(tokens) * self.unit)
+        """Bytes left on the tightest device, its reserve set aside; None where it is refused.
+
+        What is missing may be a guess; that something is missing never is.
+        """
+        launch = self._sized(launch, tokens)
+        bare = self.ledgers.bare(launch)
+        if bare is not None and missing(bare):
+            return self.ledgers.rough_slack(launch)
         ledger = self.ledger(launch)
         if ledger is None or self._attention_leaves_gpu(ledger):
             return None
         return slack_of(ledger)
+
+    def _sized(self, launch: Launch, tokens: int | None) -> Launch:
+        return launch if tokens is None else change(launch, n_ctx=_blocks(tokens) * self.unit)
 
     def candidates(self) -> list[Candidate]:
         """Fitting launches worth comparing; empty if nothing reaches the goal's least context."""
