@@ -283,13 +283,13 @@ def _without_command(ctx: click.Context, /, version: bool) -> int | None:
 def _show_versions(printer: Printer) -> int:
     import platform  # noqa: PLC0415
 
-    from kvwise.launch import NEWEST_BUILD  # noqa: PLC0415
+    from kvwise import builds  # noqa: PLC0415
 
     versions = {
         "kvwise": kvwise.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "rules_of_build": NEWEST_BUILD,
+        "rules_of_build": ", ".join(map(builds.name, builds.KNOWN)),
     }
     if printer.json:
         printer.document({"schema": "kvwise/version/1", **versions})

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from kvwise import builds
+from kvwise.arch import row_of
 from kvwise.device import Device, Host
 from kvwise.gguf.model import Model
-from kvwise.launch import NEWEST_BUILD, Launch
+from kvwise.launch import Launch
 from kvwise.memory import reasons
 from kvwise.memory.backends import kind_of
 from kvwise.memory.ledger import Ledger, Line, Note, Part
@@ -22,10 +24,7 @@ from kvwise.memory.parts.companions import NONE, Companions
 from kvwise.memory.placement import HOST, buffer_name
 from kvwise.text import Phrase, phrase
 
-__all__ = ["KNOWN_BUILDS", "ComputeMode", "account"]
-
-KNOWN_BUILDS = frozenset({NEWEST_BUILD})
-"""Builds whose rules were checked against measurements."""
+__all__ = ["ComputeMode", "account"]
 
 
 def account(
@@ -125,15 +124,8 @@ def _notes(made: Made) -> Iterator[Note]:
 def _doubts(made: Made, devices: Sequence[Device]) -> Iterator[Phrase]:
     """What was not proved for this launch."""
     model, launch = made.model, made.launch
-    if not model.verified:
-        yield phrase(
-            "{arch} is not an architecture of build {build} that our rules were checked on",
-            arch=model.architecture,
-            build=NEWEST_BUILD,
-        )
+    yield from _about_build(model, builds.number(launch.build))
     yield from made.compute.notes
-    if launch.build not in KNOWN_BUILDS:
-        yield phrase("the rules are those of {build}", build=NEWEST_BUILD)
     if launch.split_mode not in {"layer", "none"}:
         yield phrase("split mode {mode} was not measured", mode=launch.split_mode)
     for device in devices:
@@ -143,6 +135,38 @@ def _doubts(made: Made, devices: Sequence[Device]) -> Iterator[Phrase]:
                 kind=device.kind,
             )
             return
+
+
+def _about_build(model: Model, build: int) -> Iterator[Phrase]:
+    """Whether the engine knows the architecture, and whether we know the engine."""
+    known = builds.nearest(build)
+    came = row_of(model.header).since
+    if came is not None and not builds.has(build, came):
+        yield phrase(
+            "llama.cpp {build} does not know the architecture {arch} and will not load it: it "
+            "came with {since}",
+            build=builds.name(build),
+            arch=model.architecture,
+            since=builds.name(came.since),
+        )
+    elif not model.verified:
+        yield phrase(
+            "{arch} is not an architecture of build {build} that our rules were checked on",
+            arch=model.architecture,
+            build=builds.name(known),
+        )
+    if build > builds.NEWEST:
+        yield phrase(
+            "build {build} is newer than all that we know: the rules are those of {known}",
+            build=builds.name(build),
+            known=builds.name(known),
+        )
+    elif build != known:
+        yield phrase(
+            "build {build} was not measured: the rules are those of {known}",
+            build=builds.name(build),
+            known=builds.name(known),
+        )
 
 
 def _each_once(doubts: Iterable[Phrase]) -> tuple[Phrase, ...]:

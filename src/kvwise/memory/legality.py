@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from kvwise import builds
 from kvwise.errors import Refused, UsageError
 from kvwise.gguf.model import Model
 from kvwise.gguf.types import GGMLType, by_name
@@ -27,10 +28,13 @@ NEEDS_TARGET = frozenset({"eagle3", "dflash"})
 MANY_NODES = frozenset(
     {
         "qwen3next", "kimi-linear", "bailingmoe3", "qwen35", "qwen35moe", "deepseek4", "nanbeige",
-        "minimax-01", "minimax-m3",
+        "minimax-01", "minimax-m3", "clef", "qwen4exp", "hy_v4",
     }
 )  # fmt: skip
 """Architectures whose graphs grow with the batch."""
+
+DECAYING = frozenset({"kimi-linear", "minimax-01"})
+"""Their tables of decay grow with the square of a sequence's tokens."""
 
 
 def cache_type(name: str) -> GGMLType:
@@ -154,6 +158,15 @@ def check_resolved(model: Model, context: Context, flash_off: bool) -> None:
             arch=model.architecture,
             seqs=context.n_seq_max,
         )
+    if _lone_sequence_is_cut(model, context):
+        raise Refused(
+            "internal_abort",
+            "llama.cpp stops while it sizes a single sequence: {tokens} tokens at once are not a "
+            "multiple of {streams} separate caches",
+            hint="use a unified cache (-kvu), or slots that divide -ub",
+            tokens=min(context.n_ctx, context.n_ubatch),
+            streams=context.n_stream,
+        )
     k = cache_type(context.type_k)
     ragged = flash_off and k.quantized and _k_row_is_ragged(model, k)
     if ragged or _values_lose_their_heads(model, context, flash_off=flash_off):
@@ -162,6 +175,12 @@ def check_resolved(model: Model, context: Context, flash_off: bool) -> None:
             "llama.cpp stops on an internal assertion while it builds the graph",
             hint="use another cache type, or another build",
         )
+
+
+def _lone_sequence_is_cut(model: Model, context: Context) -> bool:
+    """Newer builds also size one sequence alone, and cut it by the streams of the cache."""
+    alone = model.architecture in DECAYING and context.since(builds.ONE_SEQUENCE_TOO)
+    return alone and min(context.n_ctx, context.n_ubatch) % context.n_stream > 0
 
 
 def _values_lose_their_heads(model: Model, context: Context, *, flash_off: bool) -> bool:
@@ -196,8 +215,10 @@ def check_graph(model: Model, context: Context, n_tensors: int, n_nodes: int, n_
 
 def max_nodes(model: Model, n_tokens: int, n_tensors: int) -> int:
     """Nodes that the engine provides for (llama_context::graph_max_nodes, b10605)."""
-    if model.architecture == "kimi-k3":
+    if model.architecture in ("kimi-k3", "glm5-next"):
         return max(n_tokens * 160, 64 * n_tensors)
+    if model.architecture == "hrm_text":
+        return max(n_tokens * 80, 64 * n_tensors)
     draft = model.architecture == "dflash" and model.dsv4_hc_mult > 0
     if model.architecture in MANY_NODES or draft:
         return max(n_tokens * 40, 32 * n_tensors)

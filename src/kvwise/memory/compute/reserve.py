@@ -27,15 +27,12 @@ from kvwise.memory.compute.tape import Tape
 from kvwise.memory.compute.unused import unused
 from kvwise.memory.context import Context
 from kvwise.memory.ledger import Cache
+from kvwise.memory.legality import DECAYING
 from kvwise.memory.placement import Placement
 from kvwise.memory.weights import Weights, weigh
 
 COPIES = frozenset({"CONT", "CPY", "CONCAT"})
 """Operations whose result is as large as what they read."""
-
-
-DECAYING = frozenset({"kimi-linear", "minimax-01"})
-"""Their tables of decay grow with the square of a sequence's tokens."""
 
 
 @dataclass(frozen=True, slots=True)
