@@ -6,9 +6,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvwise.device import Device
 from kvwise.units import GIB
+
+if TYPE_CHECKING:
+    from kvwise.engine.find import Engine
 
 _MARGIN = GIB  # --fit-target's default (common/arg.cpp, b10605)
 _SIGNS = ("/proc/driver/nvidia/gpus", "/dev/nvidiactl", "/dev/kfd", "/dev/dri", "/dev/dxg")
@@ -22,8 +26,8 @@ def may_have_gpu(signs: Sequence[str] = _SIGNS) -> bool:
     return not sys.platform.startswith("linux") or any(Path(sign).exists() for sign in signs)
 
 
-def devices() -> list[Device]:
-    """The GPUs that the engine sees here, in its order; empty when there are none.
+def devices(engine: Engine | None = None) -> list[Device]:
+    """The GPUs that an engine (None = the default one) sees here, in its order; empty without any.
 
     Raises EngineError when there can be one and no engine says what it has.
     """
@@ -32,7 +36,7 @@ def devices() -> list[Device]:
     from kvwise.engine.devices import list_devices  # noqa: PLC0415  (starts a process)
     from kvwise.engine.find import find  # noqa: PLC0415
 
-    return [with_reserve(device) for device in list_devices(find())]
+    return [with_reserve(device) for device in list_devices(engine or find())]
 
 
 def with_reserve(device: Device) -> Device:

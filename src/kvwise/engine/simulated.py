@@ -42,17 +42,21 @@ _NOTHING = Total()
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a pass printed of one buffer: ranges of bytes, each as fine as the engine says it."""
+    """What a pass printed of one buffer: ranges of bytes, each as fine as the engine says it.
+
+    `kept` are the caches in it without their padding, where the log says them finer.
+    """
 
     buffer: str
     weights: Total = _NOTHING
     context: Total = _NOTHING
     compute: Total = _NOTHING
     output: Total = _NOTHING
+    kept: Total = _NOTHING
 
     @property
     def part(self) -> Part:
-        sizes = (self.weights, self.context, self.compute, self.output)
+        sizes = (self.weights, self.kept, self.compute, self.output)
         return Part(self.buffer, *(size.bytes for size in sizes))
 
 
@@ -74,14 +78,16 @@ def ledger_of(
 
     `names` are what the engine calls them; None = virtual stand-ins were asked instead of them.
     """
-    told = tell(said, devices, names)
+    placement = place(model, launch, devices, host)
+    together = len(set(placement.layers)) == 1 or not launch.offload_kqv
+    told = tell(said, devices, names, together=together)
     lines = [_line(parts, device, None) for parts, device in zip(told, devices, strict=False)]
     lines.append(_line(told[-1], None, host))
     return Ledger(
         model=model,
         launch=launch,
         context=_context(said, model, launch),
-        placement=place(model, launch, devices, host),
+        placement=placement,
         devices=devices,
         lines=tuple(lines),
         caches=_caches(said, model, launch, devices, host),
@@ -103,17 +109,25 @@ def _doubts(devices: Sequence[Device]) -> Iterator[Phrase]:
 
 
 def tell(
-    said: Pass, devices: Sequence[Device], names: Sequence[str] | None = None
+    said: Pass,
+    devices: Sequence[Device],
+    names: Sequence[str] | None = None,
+    *,
+    together: bool = False,
 ) -> tuple[tuple[Told, ...], ...]:
-    """What was said of each line of the ledger: the devices in order, the host after them."""
+    """What was said of each line of the ledger: the devices in order, the host after them.
+
+    `together` = all caches are on one device, so that the log's totals are those of one line.
+    """
     known = stand_ins(devices) if names is None else tuple(names)
     rows = {row.device: row for row in said.rows}
     lines = []
     for device, name in zip(devices, known, strict=True):
         buffer = buffer_name(device)
-        lines.append((_told(buffer, rows[name], said) if name in rows else Told(buffer),))
+        row = rows.get(name)
+        lines.append((Told(buffer) if row is None else _told(buffer, row, said, together),))
     host = [
-        _told(CPU if name == HOST else name, row, said)
+        _told(CPU if name == HOST else name, row, said, together)
         for name, row in rows.items()
         if name not in known
     ]
@@ -147,11 +161,12 @@ def _line(told: tuple[Told, ...], device: Device | None, host: Host | None) -> L
     )
 
 
-def _told(buffer: str, row: Row, said: Pass) -> Told:
+def _told(buffer: str, row: Row, said: Pass, together: bool) -> Told:
     return Told(
         buffer,
         weights=Total((row.model,)),
-        context=_finer(row.context, _cached(row, said)),
+        context=Total((row.context,)),
+        kept=_finer(row.context, _cached(row, said) if together else None),
         compute=_finer(row.compute, _compute(row, said)),
     )
 

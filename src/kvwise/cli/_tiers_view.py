@@ -1,0 +1,96 @@
+"""Computed beside simulated as a person reads it, and which of the two is wrong."""
+
+from __future__ import annotations
+
+from kvwise.cli._ledger_view import part_name
+from kvwise.cli._shapes import Cell, Column, Table, Words
+from kvwise.cli.output import Printer
+from kvwise.text import phrase
+from kvwise.tiers import Tier, Tiers
+from kvwise.units import MIB
+
+_NAMES = {"weights": "weights", "context": "kv", "compute": "compute", "output": "output"}
+
+
+def show_tiers(printer: Printer, tiers: Tiers) -> None:
+    """The table, the engine's own mistakes, and the verdict."""
+    printer.table(tiers_table(tiers))
+    printer.text()
+    show_misjudged(printer, tiers)
+    printer.text(*tiers_verdict(tiers))
+
+
+def tiers_table(tiers: Tiers) -> Table:
+    """One row per part of every line; reserved only where it is not what the pass shows."""
+    misjudged = bool(tiers.misjudged)
+    columns = [
+        Column(phrase("where")),
+        Column(phrase("what")),
+        Column(phrase("computed bytes"), right=True),
+        Column(phrase("computed MiB"), right=True),
+        Column(phrase("simulated MiB"), right=True),
+        Column(phrase("difference"), right=True),
+    ]
+    if misjudged:
+        columns.append(Column(phrase("really reserved MiB"), right=True))
+    return Table(columns, [_cells(row, misjudged) for row in tiers.rows])
+
+
+def _cells(row: Tier, misjudged: bool) -> list[Cell | Words]:
+    difference: Cell | Words = Cell("0", "good")
+    if not row.agrees:
+        difference = Cell(f"{row.difference / MIB:+,.2f} MiB", "bad" if row.decisive else "warn")
+    cells: list[Cell | Words] = [
+        Cell(where(row), "title"),
+        part_name(_NAMES[row.part]),
+        f"{row.expected:,}",
+        f"{row.expected / MIB:,.2f}",
+        " + ".join(str(printed) for printed in row.simulated.parts),
+        difference,
+    ]
+    if misjudged:
+        wrong = row.engine_is_wrong
+        cells.append(Cell(f"{row.reserved / MIB:,.2f}", "warn") if wrong else "")
+    return cells
+
+
+def where(row: Tier) -> str:
+    if row.host or row.device in (None, row.buffer):
+        return row.buffer
+    return f"{row.buffer} {row.device}"
+
+
+def show_misjudged(printer: Printer, tiers: Tiers) -> None:
+    """Where llama.cpp's own estimate is the one that is wrong."""
+    for row in tiers.misjudged:
+        printer.text(
+            phrase(
+                "llama.cpp's own estimate is wrong on {where}: it will reserve {reserved} MiB of "
+                "compute, not {shown}, because its pass forgets where nodes are pinned",
+                where=where(row),
+                reserved=f"{row.reserved / MIB:,.2f}",
+                shown=f"{row.expected / MIB:,.2f}",
+            ),
+            "warn",
+        )
+
+
+def tiers_verdict(tiers: Tiers) -> tuple[Words, str]:
+    """(sentence, style): do the rules and the engine's pass agree?"""
+    if tiers.wrong:
+        places = ", ".join(f"{where(row)} {row.difference / MIB:+,.2f} MiB" for row in tiers.wrong)
+        return phrase("computed and simulated differ: {places}", places=places), "bad"
+    decisive = sum(row.decisive for row in tiers.rows)
+    if decisive < len(tiers.rows):
+        return (
+            phrase(
+                "no difference in {count} of {all} lines; a stand-in cannot show the others",
+                count=decisive,
+                all=len(tiers.rows),
+            ),
+            "good",
+        )
+    return (
+        phrase("no difference: all {count} lines agree with the engine's pass", count=decisive),
+        "good",
+    )

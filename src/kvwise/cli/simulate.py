@@ -1,0 +1,182 @@
+"""`kvwise simulate`: the ledger from the engine's own no-alloc pass."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kvwise.cli._commands import command as make_command
+from kvwise.cli._request import DEVICE_OPTIONS, MODEL, Machine, machine, model_of, read_launch
+from kvwise.cli.output import Printer
+from kvwise.errors import Refused
+from kvwise.memory.report import ledger_json
+from kvwise.options import asked
+from kvwise.text import phrase, template
+
+if TYPE_CHECKING:
+    from kvwise.engine.find import Engine
+    from kvwise.launch import Launch
+    from kvwise.simulate import Simulation
+    from kvwise.tiers import Tiers
+
+EXIT_DOES_NOT_FIT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Whom to ask about what; `own` = the engine's own devices, not stand-ins for them."""
+
+    ref: str
+    launch: Launch
+    engine: Engine
+    on: Machine
+    own: bool
+
+
+@make_command(
+    "Ask the engine itself what these settings take, also on GPUs that are not here.\n\n"
+    "llama.cpp's own no-alloc pass gives the ledger; nothing is loaded. Its figures stand beside "
+    "the computed ones. A llama.cpp of yours is asked about any GPUs, the embedded engine only "
+    "about this processor. Exit code 3 if it does not fit or llama.cpp refuses it.",
+    MODEL,
+    click.Option(
+        ["--engine"],
+        metavar="PATH",
+        help="llama-server, llama-fit-params or the folder of a llama.cpp built with "
+        "-DGGML_RPC=ON [default: the embedded engine; the one on PATH for GPUs].",
+    ),
+    *DEVICE_OPTIONS,
+    click.Option(["--dry-run"], is_flag=True, help="Print the command instead of running it."),
+    examples=(
+        "kvwise simulate model.gguf -c 8192 --cpu-only",
+        'kvwise simulate model.gguf -c 32768 --gpu "RTX 4060" --engine ~/llama.cpp',
+    ),
+)
+def command(
+    printer: Printer,
+    *,
+    words: list[str],
+    model: str | None,
+    engine: str | None,
+    dry_run: bool,
+    **devices: Any,
+) -> int:
+    ref, reading = read_launch(words, model)
+    model_of(ref)  # what is no model is told before any engine starts
+    launch = reading.launch
+    for note in reading.notes:
+        printer.remark(note)
+    question = _question(ref, launch, engine, **devices)
+    if dry_run:
+        return _show_command(printer, question)
+    simulated = _simulate(printer, question)
+    beside = _beside(printer, simulated, question.on)
+    left_out = _left_out(launch)
+    if printer.json:
+        from kvwise.tiers import tiers_json  # noqa: PLC0415
+
+        document = ledger_json(simulated.ledger, printer.language)
+        if beside:
+            document |= {"beside": tiers_json(beside)}
+        document["notes"] += [
+            {"code": "not_simulated", "message": printer.say(phrase(_LEFT_OUT, flag=flag))}
+            for flag in left_out
+        ]
+        printer.document(document)
+    else:
+        _show(printer, simulated, beside, left_out)
+    return 0 if simulated.ledger.fits else EXIT_DOES_NOT_FIT
+
+
+def _question(ref: str, launch: Launch, engine: str | None, **devices: Any) -> _Question:
+    """GPUs that are named need not be here; otherwise the engine is asked about its own."""
+    from kvwise import here  # noqa: PLC0415
+    from kvwise.engine.find import find, for_gpus  # noqa: PLC0415  (help should not load one)
+
+    if devices["gpu"]:
+        on = machine(**devices)
+        return _Question(ref, launch, for_gpus(engine) or find(engine), on, own=False)
+    used = find(engine)
+    gpus = [] if devices["cpu_only"] else here.devices(used)
+    on = machine(**devices | {"cpu_only": True})
+    return _Question(ref, launch, used, Machine(tuple(gpus), on.host), own=bool(gpus))
+
+
+def _simulate(printer: Printer, asked: _Question) -> Simulation:
+    from kvwise.simulate import simulation  # noqa: PLC0415
+
+    with printer.working(phrase("asking {engine}", engine=asked.engine.name)):
+        return simulation(
+            asked.ref,
+            asked.launch,
+            asked.on.devices,
+            engine=asked.engine,
+            host=asked.on.host,
+            own=asked.own,
+        )
+
+
+def _beside(printer: Printer, simulated: Simulation, on: Machine) -> Tiers | None:
+    from kvwise.tiers import tiers  # noqa: PLC0415
+
+    try:
+        return tiers(simulated, on.host)
+    except Refused as refused:
+        printer.remark(
+            phrase("our rules refuse what the engine took: {why}", why=refused.phrase), "bad"
+        )
+        return None
+
+
+def _left_out(launch: Launch) -> list[str]:
+    """Flags of what the pass leaves out."""
+    beside = {
+        "-md": launch.model_draft,
+        "--mmproj": launch.mmproj,
+        "--lora": asked.adapters(launch),
+    }
+    return [flag for flag, given in beside.items() if given]
+
+
+_LEFT_OUT = template("what {flag} takes is not simulated")
+
+
+def _show_command(printer: Printer, asked: _Question) -> int:
+    from kvwise.simulate import command as simulate_command  # noqa: PLC0415
+
+    argv = simulate_command(
+        asked.ref, asked.launch, asked.on.devices, engine=asked.engine, own=asked.own
+    )
+    if printer.json:
+        printer.document({"schema": "kvwise/dry-run/1", "commands": [list(argv)]})
+    else:
+        printer.text(shlex.join(argv), "command")
+    return 0
+
+
+def _show(
+    printer: Printer, simulated: Simulation, beside: Tiers | None, left_out: list[str]
+) -> None:
+    from kvwise.cli._ledger_view import (  # noqa: PLC0415  (not needed for --json)
+        lines_table,
+        show_launch,
+        show_notes,
+        verdict,
+    )
+    from kvwise.cli._tiers_view import show_tiers  # noqa: PLC0415
+
+    ledger = simulated.ledger
+    show_launch(printer, ledger)
+    printer.text(phrase("simulated by {engine}", engine=simulated.engine.name), "dim")
+    printer.text()
+    printer.table(lines_table(ledger))
+    printer.text()
+    if beside:
+        show_tiers(printer, beside)
+    for flag in left_out:
+        printer.text(phrase(_LEFT_OUT, flag=flag), "warn")
+    show_notes(printer, ledger)
+    printer.text(*verdict(ledger))
