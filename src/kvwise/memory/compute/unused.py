@@ -17,10 +17,18 @@ _BESIDE = re.compile(
 """Heads of embedding models, RoPE factors for another context, MTP and vision parts."""
 
 
-def unused(model: Model, weights: Weights, used: Iterable[str], *, mtp: bool = False) -> list[str]:
+def unused(
+    model: Model,
+    weights: Weights,
+    used: Iterable[str],
+    *,
+    mtp: bool = False,
+    logits: bool = False,
+) -> list[str]:
     """Names of loaded weights of the graph that `used` does not have.
 
-    `mtp`: the graph is that of the first MTP layer, which leaves all others alone.
+    `mtp`: the graph is that of the first MTP layer, which leaves all others alone; `logits`: an
+    output matrix must be used, too.
     """
     known = set(used)
     if mtp:
@@ -31,7 +39,8 @@ def unused(model: Model, weights: Weights, used: Iterable[str], *, mtp: bool = F
     for name in weights.where:
         if name in known or _BESIDE.search(name):
             continue
-        if name == "output.weight" and "token_embd.weight" in known:
+        tied = not logits or name not in model.header.by_name
+        if name == "output.weight" and "token_embd.weight" in known and tied:
             continue
         match = re.match(r"^blk\.(\d+)\.", name)
         if match and int(match[1]) >= trunk:

@@ -1,0 +1,149 @@
+"""A closed form for models that no known graph is near to.
+
+Adds up what stands side by side at the widest place: inputs, a few copies of the residual
+stream, and either the results of all weights of a layer's widest part (attention, feed-forward,
+state) or the logits. Real graphs reuse more than this, so the figure errs upwards.
+Source: the rules of docs on the compute buffer (memory-rules, sections "Compute buffers"), b10605.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from kvwise.gguf.header import Tensor as Weight
+from kvwise.gguf.model import Model
+from kvwise.memory.compute.builder import Batch
+from kvwise.memory.compute.devices.cuda import OFFLOAD_BATCH, ROW_PADDING
+from kvwise.memory.compute.reserve import Job
+from kvwise.memory.placement import HOST
+
+F32_SIZE = 4
+STREAMS = 3
+"""Copies of the residual stream that are alive at once, at most, in most graphs."""
+
+_LAYER = re.compile(r"^(?:blk|enc\.blk|dec\.blk|convnext|posnet)\.(\d+)\.(.+)$")
+_LOOKED_UP = frozenset({"token_embd.weight", "per_layer_token_embd.weight"})
+_ATTENTION = re.compile(r"attn|indexer|cross")
+_STATE = re.compile(r"ssm|time_mix|shortconv|channel_mix|linear|conv")
+
+
+def closed(job: Job, batch: Batch) -> list[int]:
+    """Bytes per backend, the processor last."""
+    model, placement = job.model, job.placement
+    n_gpu = placement.n_gpu
+    stream = model.n_embd * batch.n_tokens * F32_SIZE
+    inputs = _inputs(job, batch)
+    found = [0] * (n_gpu + 1)
+    for home, width in _widths(job, batch):
+        found[home] = max(found[home], STREAMS * stream + width)
+    rows = batch.n_outputs if model.causal_attn else batch.n_tokens
+    logits = (_n_vocab(model) + 2 * model.n_embd) * rows * F32_SIZE
+    home = n_gpu if placement.output == HOST else placement.output
+    if home == n_gpu and _takes_over(job) and rows >= OFFLOAD_BATCH:
+        home = 0
+    found[home] = max(found[home], stream + logits)
+    looked_up = model.n_embd_inp + model.n_embd + model.n_embd_per_layer * model.n_layer
+    found[n_gpu] += looked_up * batch.n_tokens * F32_SIZE
+    if n_gpu and found[0]:
+        found[0] += _staged(job)
+    if placement.sched_copies > 1:  # every input, and what one GPU hands to the next
+        inputs = (inputs + 2 * stream) * placement.sched_copies
+    return [size + inputs if size else 0 for size in found]
+
+
+def _takes_over(job: Job) -> bool:
+    """The first GPU takes work of host weights when the batch is large."""
+    return job.context.op_offload and bool(job.placement.n_gpu) and job.backends[0].asynchronous
+
+
+def _inputs(job: Job, batch: Batch) -> int:
+    """Masks, rows and positions."""
+    mask = 2 if job.context.flash_attn else 4
+    total = batch.n_tokens * (4 * job.model.n_pos_per_embd + 64)
+    for cache in job.caches:
+        if cache.kind != "kv":
+            total += cache.cells * 8
+            continue
+        total += cache.cells * batch.n_tokens * mask + batch.n_tokens * 16
+        if not job.context.flash_attn and any(cache.v_row):
+            total += batch.n_tokens * 8 * max(cache.v_row)
+    if not job.caches:
+        total += 2 * batch.n_tokens * batch.n_tokens * mask
+    return total
+
+
+def _widths(job: Job, batch: Batch) -> Iterator[tuple[int, int]]:
+    """Backend and bytes of each part (attention, feed-forward, state) of each layer."""
+    model, n_gpu = job.model, job.placement.n_gpu
+    parts: dict[tuple[int, str, int], int] = defaultdict(int)
+    for name, device in job.weights.where.items():
+        match = _LAYER.match(name)
+        row = model.header.by_name.get(name)
+        if match is None or row is None or len(row.shape) < 2:
+            continue
+        part = "ffn"
+        if _STATE.search(match[2]):
+            part = "state"
+        elif _ATTENTION.search(match[2]):
+            part = "attention"
+        home = n_gpu if device == HOST else device
+        parts[int(match[1]), part, home] += _result(row, model) * batch.n_tokens * F32_SIZE
+    for (layer, part, home), width in parts.items():
+        extra = _scores(job, batch, layer) if part == "attention" else width // 2
+        if part == "state":
+            extra += 4 * (model.n_embd_r + model.n_embd_s) * batch.n_seqs * F32_SIZE
+        yield home, width + extra
+        if home == n_gpu and _takes_over(job):
+            yield 0, width + extra
+        if part == "attention" and not job.context.offload_kqv:
+            yield n_gpu, width + extra
+
+
+def _result(row: Weight, model: Model) -> int:
+    """Elements per token that a weight makes."""
+    if len(row.shape) > 2 and row.shape[2] == model.n_expert:
+        return row.shape[1] * max(model.n_expert_used, 1)
+    return row.shape[1] * (row.shape[2] if len(row.shape) > 2 else 1)
+
+
+def _scores(job: Job, batch: Batch, layer: int) -> int:
+    """Attention scores without flash attention, and copies of K and V that CUDA makes with it."""
+    model, context = job.model, job.context
+    cells = [c.cells * c.streams for c in job.caches if c.kind == "kv" and layer in c.layers]
+    most = max(cells, default=batch.n_tokens)
+    heads = model.n_head[layer] if layer < len(model.n_head) else 1
+    if model.has_encoder:
+        # T5 adds a bias to the scores and attends to the encoder's whole output
+        return 4 * max(most, model.n_ctx_train) * batch.n_tokens * heads * F32_SIZE
+    if context.flash_attn:
+        copies = 0 if context.type_k == "f16" else 2 * most * 2 * model.n_embd_k_gqa(layer)
+        return copies + heads * model.n_embd_head_v(layer) * batch.n_tokens * F32_SIZE
+    values = most * model.n_embd_v_gqa(layer) * F32_SIZE
+    streams = 1 if context.kv_unified else batch.n_seqs
+    return most * (batch.n_tokens // streams) * heads * F32_SIZE + values
+
+
+def _n_vocab(model: Model) -> int:
+    for name in ("output.weight", "token_embd.weight"):
+        row = model.header.by_name.get(name)
+        if row is not None and len(row.shape) > 1:
+            return row.shape[1]
+    return model.n_vocab
+
+
+def _staged(job: Job) -> int:
+    """The largest host weights that the first GPU brings over for a large batch."""
+    if not _takes_over(job):
+        return 0
+    table = job.model.header.by_name
+    sizes = sorted(
+        row.nbytes + row.type.row_bytes(ROW_PADDING) * (row.type.block > 1)
+        for name, device in job.weights.where.items()
+        if device == HOST and (row := table.get(name)) is not None and name not in _LOOKED_UP
+    )
+    output = table.get("token_embd.weight")
+    if job.placement.output == HOST and output is not None:
+        sizes.append(output.nbytes)
+    return sum(sorted(sizes)[-2:])
