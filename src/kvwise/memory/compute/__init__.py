@@ -31,6 +31,7 @@ recorded graphs, and `python tests/memory/compute/report.py NAME` with the measu
 
 from __future__ import annotations
 
-from kvwise.memory.compute.result import ComputeResult, Mode, compute
+from kvwise.memory.compute.growing import Mode
+from kvwise.memory.compute.result import ComputeResult, compute
 
 __all__ = ["ComputeResult", "Mode", "compute"]

@@ -6,25 +6,24 @@ few simulations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Literal
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 
 from kvwise.device import Device
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory.backends import BackendKind, kind_of
 from kvwise.memory.compute.builder import Unbuildable
+from kvwise.memory.compute.closed import closed
 from kvwise.memory.compute.estimate import estimate
 from kvwise.memory.compute.families import UNPROVEN
-from kvwise.memory.compute.reserve import Job, batch, build, job, reserved, sizes
-from kvwise.memory.context import Context
+from kvwise.memory.compute.growing import Mode, layout, reservation
+from kvwise.memory.compute.reserve import Job, batch, job
+from kvwise.memory.context import CELLS, Context
 from kvwise.memory.ledger import Basis, Cache
 from kvwise.memory.placement import HOST, Placement
 from kvwise.text import Phrase, phrase
-
-Mode = Literal["reserved", "no-alloc"]
 
 KEPT = 8192
 """Results remembered."""
@@ -44,6 +43,7 @@ class ComputeResult:
     notes: tuple[Phrase, ...] = ()
     n_nodes: int = 0  # of the graph, 0 when it is not known
     n_leafs: int = 0
+    codes: tuple[str, ...] = ()  # of notes for the ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,24 +94,33 @@ def compute(  # noqa: PLR0917  (everything that was resolved, in its order)
 
 @lru_cache(maxsize=KEPT)
 def _result(key: _Key) -> ComputeResult:
-    work = job(key.model, key.context, key.placement, key.caches, key.launch, key.devices)
     try:
-        graph = build(work)
-        found = (
-            reserved(work, graph) if key.mode == "reserved" else sizes(work, graph, pinned=False)
+        found = reservation(
+            layout(
+                key.model, key.context, key.placement, key.caches, key.kinds, key.weights, key.mode
+            ),
+            key.context.n_ctx_seq,
+            partial(_job, key),
         )
+        sizes = found.at(key.context.n_ctx_seq // CELLS)
     except Unbuildable as why:
-        return _estimated(work, str(why))
-    nodes = len(graph.nodes)
+        return _estimated(key, str(why))
+    except Exception as error:  # noqa: BLE001  (an odd model must not cost the whole ledger)
+        return _failed(key, error)
+    nodes = found.n_nodes
     reason = phrase("simulated allocation of the {nodes} nodes of llama.cpp's graph", nodes=nodes)
     return ComputeResult(
-        _by_device(found),
+        _by_device(sizes),
         "computed",
         reason,
         _doubts(key.model.architecture),
         n_nodes=nodes,
-        n_leafs=len(graph.leafs),
+        n_leafs=found.n_leafs,
     )
+
+
+def _job(key: _Key) -> Job:
+    return job(key.model, key.context, key.placement, key.caches, key.launch, key.devices)
 
 
 def _doubts(architecture: str) -> tuple[Phrase, ...]:
@@ -125,14 +134,31 @@ def _doubts(architecture: str) -> tuple[Phrase, ...]:
     )
 
 
-def _estimated(work: Job, why: str) -> ComputeResult:
-    found = estimate(work, batch(work.model, work.context))
+def _estimated(key: _Key, why: str, *, without: Collection[str] = ()) -> ComputeResult:
+    work = _job(key)
+    size = batch(work.model, work.context)
+    try:
+        found = estimate(work, size, pinned=key.mode == "reserved", without=without)
+    except Exception:  # noqa: BLE001  (the graph of a near architecture may fail, too)
+        found = closed(work, size)
     reason = phrase(
         "upper estimate: the graph of {architecture} is not known ({why})",
         architecture=work.model.architecture,
         why=why,
     )
-    return ComputeResult(_by_device(found), "estimated", reason)
+    return ComputeResult(_by_device(found), "estimated", reason, codes=("compute_estimated",))
+
+
+def _failed(key: _Key, error: Exception) -> ComputeResult:
+    """A graph that could not be made: estimated, and in doubt."""
+    architecture, kind = key.model.architecture, type(error).__name__
+    made = _estimated(key, kind, without=(architecture,))
+    doubt = phrase(
+        "the graph of {architecture} could not be made for this model ({kind})",
+        architecture=architecture,
+        kind=kind,
+    )
+    return replace(made, notes=(doubt,), codes=("compute_graph_failed", *made.codes))
 
 
 def _by_device(found: list[int]) -> dict[int, int]:
