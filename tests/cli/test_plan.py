@@ -81,7 +81,8 @@ def test_several_gpus_and_none(quick: Kvwise) -> None:
         False,
         True,
     ]
-    none = quick("plan", QWEN, "--cpu-only", "--ram", "16GiB", "--json").json
+    words = ("--cpu-only", "--ram", "16GiB", "--no-simulate")
+    none = quick("plan", QWEN, *words, "--json").json
     assert [each["host"] for each in none["choice"]["ledger"]["buffers"]] == [True]
     assert none["choice"]["launch"]["gpu_layers"] == 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kvwise.cli._ledger_view import lines_table, show_bars, show_launch, show_notes
 from kvwise.cli._shapes import Cell, Column, Table, Words
@@ -12,8 +13,13 @@ from kvwise.plan.choose import Choice, Plan, shell_commands
 from kvwise.text import phrase
 from kvwise.units import show
 
+if TYPE_CHECKING:
+    from kvwise.confirm import Confirmation
 
-def show_plan(printer: Printer, plan: Plan, kept: Sequence[str]) -> None:
+
+def show_plan(
+    printer: Printer, plan: Plan, kept: Sequence[str], confirmed: Confirmation | None = None
+) -> None:
     """The whole plan on stdout; `kept` are the flags and variables that were not touched."""
     choice = plan.choice
     show_launch(printer, choice.ledger)
@@ -35,6 +41,10 @@ def show_plan(printer: Printer, plan: Plan, kept: Sequence[str]) -> None:
         printer.bullets([_brief(rung) for rung in plan.ladder], "dim")
     printer.text()
     show_notes(printer, choice.ledger)
+    if confirmed:
+        from kvwise.cli._tiers_view import show_confirmation  # noqa: PLC0415
+
+        show_confirmation(printer, confirmed)
     show_commands(printer, plan)
 
 

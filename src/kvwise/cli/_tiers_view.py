@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kvwise.cli._ledger_view import part_name
 from kvwise.cli._shapes import Cell, Column, Table, Words
 from kvwise.cli.output import Printer
 from kvwise.text import phrase
-from kvwise.tiers import Tier, Tiers
 from kvwise.units import MIB
+
+if TYPE_CHECKING:
+    from kvwise.confirm import Check, Confirmation
+    from kvwise.tiers import Tier, Tiers
 
 _NAMES = {"weights": "weights", "context": "kv", "compute": "compute", "output": "output"}
 
@@ -94,3 +99,42 @@ def tiers_verdict(tiers: Tiers) -> tuple[Words, str]:
         phrase("no difference: all {count} lines agree with the engine's pass", count=decisive),
         "good",
     )
+
+
+def show_confirmation(printer: Printer, found: Confirmation) -> None:
+    """Does the engine say the same as the plan?"""
+    name = found.engine.name
+    if found.choice is None:
+        why = found.why or ""
+        printer.text(phrase("not confirmed by {engine}: {why}", engine=name, why=why), "warn")
+        return
+    if found.choice.tiers:
+        show_misjudged(printer, found.choice.tiers)
+    wrong = [check for check in found.checked if not (check.agrees and check.fits)]
+    for check in wrong:
+        which = phrase("the choice") if check is found.choice else phrase("a step of the ladder")
+        printer.text(phrase("{engine} disagrees on {which}: {what}", engine=name, which=which,
+                            what=_disagreement(check)), "bad")  # fmt: skip
+    if not wrong:
+        printer.text(
+            phrase(
+                "confirmed by {engine}: its own pass agrees on the choice and on {count} of {all} "
+                "steps of the ladder",
+                engine=name,
+                count=len(found.checked) - 1,
+                all=len(found.ladder),
+            ),
+            "good",
+        )
+
+
+def _disagreement(check: Check) -> Words:
+    if check.refused:
+        return check.refused.phrase
+    places = ", ".join(
+        f"{where(row)} {row.difference / MIB:+,.2f} MiB"
+        for row in (check.tiers.wrong if check.tiers else ())
+    )
+    if check.fits:
+        return phrase("computed and simulated differ: {places}", places=places)
+    return phrase("by its figures it does not fit")

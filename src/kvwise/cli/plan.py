@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,7 @@ from kvwise.cli._request import (
     ENGINE,
     MODEL,
     SHAPE,
+    Machine,
     machine,
     model_of,
     read_launch,
@@ -20,13 +21,16 @@ from kvwise.cli._request import (
 from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
 from kvwise.gguf.model import Model
-from kvwise.plan.choose import Impossible
+from kvwise.plan.choose import Impossible, Plan
 from kvwise.plan.choose import plan as make_plan
 from kvwise.plan.goal import MOST_TOKENS, PURPOSES, Goal
 from kvwise.plan.quality import QUALITIES
 from kvwise.plan.report import plan_json
 from kvwise.text import phrase
 from kvwise.units import parse_count
+
+if TYPE_CHECKING:
+    from kvwise.confirm import Confirmation
 
 _GOALS = ", ".join(
     name if terms.enough > MOST_TOKENS else f"{name} {terms.least:,}/{terms.enough:,}"
@@ -62,6 +66,9 @@ _GOALS = ", ".join(
     *DEVICE_OPTIONS,
     SHAPE,
     ENGINE,
+    click.Option(
+        ["--no-simulate"], is_flag=True, help="Do not let an engine confirm it by its own pass."
+    ),
     notes=[
         phrase(
             "Goals, with the tokens per slot that are needed and those that are enough: {goals}. "
@@ -88,6 +95,7 @@ def command(
     min_quality: str | None,
     never_offload: bool,
     engine: str | None,
+    no_simulate: bool,
     **devices: Any,
 ) -> int:
     ref, reading = read_launch(words, model)
@@ -108,13 +116,41 @@ def command(
         made = make_plan(described, on.devices, wanted, launch=launch, fixed=fixed, host=on.host)
     except Impossible as impossible:
         return _refuse(printer, impossible)
+    confirmed = None
+    if not no_simulate and shape is None:
+        confirmed = _confirm(printer, made, ref, on, engine, named=bool(devices["gpu"]))
     if printer.json:
-        printer.document(plan_json(made, printer.language))
+        _print_document(printer, made, confirmed)
     else:
         from kvwise.cli._plan_view import show_plan  # noqa: PLC0415  (not needed for --json)
 
-        show_plan(printer, made, [reading.origins[name] for name in sorted(fixed)])
+        kept = [reading.origins[name] for name in sorted(fixed)]
+        show_plan(printer, made, kept, confirmed)
     return 0
+
+
+def _print_document(printer: Printer, made: Plan, confirmed: Confirmation | None) -> None:
+    document = plan_json(made, printer.language) | {"confirmed": None}
+    if confirmed:
+        from kvwise.confirm import confirmation_json  # noqa: PLC0415
+
+        document["confirmed"] = confirmation_json(confirmed, printer.language)
+    printer.document(document)
+
+
+def _confirm(
+    printer: Printer, made: Plan, ref: str, on: Machine, engine: str | None, *, named: bool
+) -> Confirmation | None:
+    """What an engine that is at hand says to the plan; None without one."""
+    from kvwise.confirm import confirm, engine_for  # noqa: PLC0415  (starts an engine)
+    from kvwise.engine.find import find  # noqa: PLC0415
+
+    used = engine_for(on.devices, engine)
+    if used is None:
+        return None
+    own = bool(on.devices) and not named and find() == used  # the one that listed these devices
+    with printer.working(phrase("asking {engine}", engine=used.name)):
+        return confirm(made, ref, on.devices, used, host=on.host, own=own)
 
 
 def _refuse(printer: Printer, impossible: Impossible) -> int:
