@@ -45,6 +45,7 @@ VALUES: dict[k.Kind, st.SearchStrategy[str]] = {
     k.SPEC_TYPES: st.lists(st.sampled_from(k.SPEC_TYPES_LEGAL), min_size=1, max_size=3).map(
         ",".join
     ),
+    k.DENSE: st.integers(0, 600).map(str),
     k.BENCH_TOKENS: st.integers(1, 2**30 - 1).map(str),
     k.BENCH_PAIR: st.tuples(st.integers(1, 2**28), st.integers(0, 2**28)).map(
         "{0[0]},{0[1]}".format
@@ -76,7 +77,7 @@ def command_lines(draw: st.DrawFn, tool: str) -> list[str]:
     legal = [
         option
         for option in OPTIONS
-        if option.spellings(tool) and not option.removed and option.field != "tool"
+        if option.spellings(tool) and not option.gone(10605) and option.field != "tool"
     ]
     options = draw(st.lists(st.sampled_from(legal), max_size=6))
     argv: list[str] = []

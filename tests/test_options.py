@@ -33,8 +33,9 @@ def test_sizes_of_the_table() -> None:
     """As many flags as the tools' own --help prints (407 and 341), and kvwise's own six."""
     ours = {flag for option in OPTIONS if option.ours for flag in option.flags}
     assert len(ours) == 6
-    assert len(set(spellings(SERVER)) - ours) == 407
-    assert len(set(spellings(CLI)) - ours) == 341
+    for tool, flags in ((SERVER, 407), (CLI, 341)):
+        known = {flag for flag, option in spellings(tool).items() if option.lacking < 10605}
+        assert len(known - ours) == flags
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -424,3 +425,27 @@ def test_an_old_build_lacks_new_words() -> None:
 def test_a_word_that_may_be_too_new_is_noted() -> None:
     assert "b10605" in str(read(["-lm", "none"], build="b10000").notes[0])
     assert read(["-lm", "none"], build="b11549").notes == ()
+
+
+def test_b11549_has_words_of_its_own() -> None:
+    with pytest.raises(UsageError, match="b10605 has no -ncffn"):
+        read(["-ncffn", "2"])
+    launch = Launch.parse(["-ncffn", "2"], build="b11549")
+    assert launch.override_tensor == (
+        (r"blk\.0\.ffn_(up|down|gate)\.", "CPU"),
+        (r"blk\.1\.ffn_(up|down|gate)\.", "CPU"),
+    )
+    slots = ["-np", "3", "--kv-unified-per-slot", "2000"]
+    assert Launch.parse(slots, build="b11549").n_ctx == 6000
+    assert Launch.parse([*slots, "-c", "0"], build="b11549").n_ctx == 0
+    with pytest.raises(UsageError, match="removed") as caught:
+        read(["--no-mmap"], build="b11549")
+    assert str(caught.value.hint) == "use --load-mode mmap or none"
+    assert Launch.parse(["--no-mmap"], build="b11000").load_mode == "none"
+
+
+def test_a_variable_that_the_build_does_not_read_changes_nothing() -> None:
+    reading = read([], environ={"LLAMA_ARG_MMAP": "0"}, build="b11549")
+    assert reading.launch == Launch.parse([], build="b11549")
+    assert str(reading.notes[0]) == "llama.cpp b11549 does not read LLAMA_ARG_MMAP"
+    assert read([], environ={"LLAMA_ARG_N_CPU_FFN": "2"}).launch.override_tensor == ()

@@ -16,6 +16,7 @@ from kvwise.gguf.types import CACHE_TYPES
 from kvwise.units import parse_count
 
 INT_MAX = 2**31 - 1
+MAX_LAYERS = 512  # LLAMA_MAX_LAYERS, src/llama-hparams.h
 ALL_LAYERS = 1_000_000  # -cmoe: above the layer count of any model
 MAX_DEVICES = 16  # llama_max_devices, src/llama.cpp
 
@@ -169,6 +170,15 @@ def _overrides(separator: str) -> Callable[[str], tuple[tuple[str, str], ...]]:
     return read
 
 
+def _dense(text: str) -> tuple[tuple[str, str], ...]:
+    """The patterns that the first N layers are kept on the CPU by (common.h, LLM_FFN_DENSE_REGEX).
+
+    b11549.
+    """
+    count = min(_at_least(0)(text), MAX_LAYERS)
+    return tuple((f"blk\\.{il}\\.ffn_(up|down|gate)\\.", "CPU") for il in range(count))
+
+
 def _write_overrides(separator: str) -> Callable[[tuple[tuple[str, str], ...]], str]:
     return lambda pairs: separator.join(f"{pattern}={buffer}" for pattern, buffer in pairs)
 
@@ -244,6 +254,7 @@ CACHE = Kind("cache type", _cache_type(CACHE_TYPES), _same)
 SPLIT = Kind("proportions", _split(",/"), lambda v: ",".join(map(_write_float, v)))
 DEVICES = Kind("devices", _names(","), ",".join)
 OVERRIDES = Kind("overrides", _overrides(","), _write_overrides(","))
+DENSE = Kind("int", _dense, _write_overrides(","))
 SPEC_TYPES = Kind("spec types", _spec_types, ",".join)
 BUILD = Kind("build", _build, _same)
 

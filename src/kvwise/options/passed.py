@@ -3,10 +3,11 @@
 One line each: kind (F flag, S switch, I whole number, N tokens, T text, P two words), tools
 (S llama-server, C llama-cli, B llama-bench alone), spellings, `/` those that switch it off,
 `|` kind and spellings in llama-bench, `$` environment, `*` when it can take memory that the
-ledger does not count, `+` when every mention counts and not only the last. Secrets (HF_TOKEN,
+ledger does not count, `+` when every mention counts and not only the last, `@` the newest build
+known to lack it and the oldest known to have it. Secrets (HF_TOKEN,
 LLAMA_API_KEY) are not read from the environment: they would show in printed commands.
 
-Read off common/arg.cpp and tools/llama-bench/llama-bench.cpp, b10605.
+Read off common/arg.cpp and tools/llama-bench/llama-bench.cpp, b10605 and b11549.
 """
 
 from __future__ import annotations
@@ -220,6 +221,15 @@ I SC --spec-ngram-map-k-min-hits
 I SC --spec-ngram-map-k4v-size-n
 I SC --spec-ngram-map-k4v-size-m *
 I SC --spec-ngram-map-k4v-min-hits
+T SC -lzm --lazy-mode | T -lzm --lazy-mode $LLAMA_ARG_LAZY_MODE * @10605-11549
+I SC --moe-cache-mib $LLAMA_ARG_MOE_CACHE_MIB * @10605-11549
+T SC --video-fps $LLAMA_ARG_VIDEO_FPS @10605-11549
+I SC --video-timestamp-interval $LLAMA_ARG_VIDEO_TIMESTAMP_INTERVAL @10605-11549
+T SC --video-ffmpeg-dir $LLAMA_ARG_VIDEO_FFMPEG_DIR @10605-11549
+S SC --log-jsonl / --no-log-jsonl $LLAMA_ARG_LOG_JSONL @10605-11549
+T SC --spec-synth-len $LLAMA_ARG_SPEC_SYNTH_LEN @10605-11549
+T SC --spec-synth-rates $LLAMA_ARG_SPEC_SYNTH_RATES @10605-11549
+T SC --spec-draft-sampling $LLAMA_ARG_SPEC_DRAFT_SAMPLING @10605-11549
 F B --progress
 I B -r --repetitions
 I B --delay
@@ -230,11 +240,13 @@ T B -oe --output-err
 def _row(line: str) -> Option:
     kind, tools, *words = line.split()
     parts: dict[str, list[str]] = {"": [], "/": [], "|": [], "$": [], "*": [], "+": []}
-    part = ""
+    part, lacking, since = "", 0, 0
     for word in words:
         if word in parts:
             part = word
             parts[word].append(word)
+        elif word.startswith("@"):
+            lacking, since = map(int, word.removeprefix("@").split("-"))
         elif word.startswith("$"):
             parts["$"].append(word.removeprefix("$"))
         else:
@@ -251,6 +263,8 @@ def _row(line: str) -> Option:
         bench_kind=_KINDS[kind if alone else parts["|"][1]] if bench else None,
         memory=bool(parts["*"]),
         adds=bool(parts["+"]),
+        lacking=lacking,
+        since=since,
     )
 
 

@@ -14,14 +14,13 @@ from typing import Any
 
 from kvwise.errors import UsageError
 from kvwise.launch import NEWEST_BUILD, TOOLS, Launch
-from kvwise.options.kinds import ALL_LAYERS, BUILD, FLAG, SWITCH, truth
+from kvwise.options.kinds import ALL_LAYERS, BUILD, FLAG, MAX_LAYERS, SWITCH, truth
 from kvwise.options.resolve import TOGETHER, resolve
 from kvwise.options.row import BENCH, Option
 from kvwise.options.table import OPTIONS, RANK, find, normal, number
 from kvwise.text import Phrase, phrase
 
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
-MAX_LAYERS = 512  # LLAMA_MAX_LAYERS, src/llama-hparams.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,13 @@ def _environment(draft: _Draft, environ: Mapping[str, str]) -> None:
         text = "0" if option.negative and name == option.no_env else environ.get(name)
         if text is None:
             continue
-        if option.gone(number(draft.values["build"])):
+        build = number(draft.values["build"])
+        if build <= option.lacking or (option.lost and option.gone(build)):
+            draft.notes.append(
+                phrase("llama.cpp {build} does not read {name}", build=f"b{build}", name=name)
+            )
+            continue
+        if option.gone(build):
             raise UsageError(
                 "{name} was removed from llama.cpp", name=name, instead=option.removed,
                 hint="use {instead}",

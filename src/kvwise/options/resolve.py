@@ -23,7 +23,7 @@ TOGETHER = {  # fields out of several options, the one that decides first
     "model": ("_hf", "_docker", "_url", "_path"),
     "model_draft": ("_draft_hf", "_draft_path"),
     "mmproj": ("_mmproj_url", "mmproj"),
-    "n_ctx": ("n_ctx", "_p", "_pg", "_n", "_d"),
+    "n_ctx": ("n_ctx", "_per_slot", "_p", "_pg", "_n", "_d"),
 }
 _SNAPSHOT_TYPES = {"draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark"}
 _NGRAM_LENGTH = {  # kind of speculation -> the flag with its longest draft, and the default
@@ -50,6 +50,8 @@ def resolve(values: Mapping[str, Any], extra: tuple[str, ...]) -> Launch:
         raise UsageError("-np: there is no server with 0 slots")
     if slots < 0:
         plain |= {"n_seq_max": 4, "kv_unified": True}
+    if "n_ctx" not in plain and values.get("_per_slot", 0) > 0:
+        plain["n_ctx"] = plain.get("n_seq_max", 1) * values["_per_slot"]
     launch = Launch(**plain, extra=extra)
     if launch.embeddings and launch.n_batch > launch.n_ubatch:
         launch = replace(launch, n_batch=launch.n_ubatch)

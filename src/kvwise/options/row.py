@@ -24,7 +24,7 @@ class Option:
     what to use instead; `adds` means that every mention counts, not only the last; `extra` are
     flags that it stands for besides its fields. `lacking` is the newest build known to lack it and
     `since` the oldest known to have it (0 = all we know have it); `until` is the newest known to
-    have what was `removed` since.
+    have what was `removed` since, and `lost` the oldest known to be without it (0 = the next one).
     """
 
     flags: tuple[str, ...]
@@ -46,6 +46,7 @@ class Option:
     lacking: int = 0
     since: int = 0
     until: int = 0
+    lost: int = 0
     extra: tuple[str, ...] = ()
     adds: bool = False
 
@@ -62,7 +63,7 @@ class Option:
 
     def gone(self, build: int) -> bool:
         """True if it was removed before this build."""
-        return bool(self.removed) and build > self.until
+        return bool(self.removed) and build >= (self.lost or self.until + 1)
 
     def spellings(self, tool: str) -> tuple[str, ...]:
         """All spellings that `tool` understands, positive ones first; empty = it has none."""
