@@ -23,6 +23,7 @@ from kvwise.memory.parts.beside import Beside, beside
 from kvwise.memory.parts.companions import NONE, Companions
 from kvwise.memory.placement import HOST, buffer_name
 from kvwise.text import Phrase, phrase
+from kvwise.units import show
 
 __all__ = ["ComputeMode", "account"]
 
@@ -59,7 +60,7 @@ def account(
         devices=more.devices,
         lines=tuple(lines),
         caches=made.caches,
-        notes=(*_notes(made), *more.notes),
+        notes=(*_notes(made), *more.notes, *_may_fill(lines[-1])),
         doubts=_each_once((*_doubts(made, more.devices), *more.doubts)),
         compute_mode=compute_mode,
     )
@@ -119,6 +120,21 @@ def _notes(made: Made) -> Iterator[Note]:
         codes.insert(0, "unused_tensors_skipped")
     for code in codes:
         yield reasons.note(code, made.context, made.weights)
+
+
+def _may_fill(line: Line) -> Iterator[Note]:
+    """What comes with use may be more than the host has left."""
+    left, worst = line.headroom_bytes, line.headroom_at_worst_bytes
+    if left is not None and worst is not None and worst < 0 <= left:
+        yield Note(
+            "host_may_fill",
+            phrase(
+                "prompt cache and checkpoints may grow to {size}, host memory has {left} left: "
+                "lower -cram or -ctxcp",
+                size=show(line.up_to_bytes),
+                left=show(left),
+            ),
+        )
 
 
 def _doubts(made: Made, devices: Sequence[Device]) -> Iterator[Phrase]:

@@ -109,12 +109,12 @@ F SC --no-host | T --no-host $LLAMA_ARG_NO_HOST *
 T SC -dt --defrag-thold $LLAMA_ARG_DEFRAG_THOLD
 S S -cb --cont-batching / -nocb --no-cont-batching $LLAMA_ARG_CONT_BATCHING
 S SC --mmproj-auto / --no-mmproj --no-mmproj-auto $LLAMA_ARG_MMPROJ_AUTO *
-S SC --mmproj-offload / --no-mmproj-offload $LLAMA_ARG_MMPROJ_OFFLOAD *
-T SC -mmdev --mmproj-device $MTMD_BACKEND_DEVICE *
+S SC --mmproj-offload / --no-mmproj-offload $LLAMA_ARG_MMPROJ_OFFLOAD
+T SC -mmdev --mmproj-device $MTMD_BACKEND_DEVICE
 T C --image --audio --video +
-I SC --image-min-tokens $LLAMA_ARG_IMAGE_MIN_TOKENS *
-I SC --image-max-tokens $LLAMA_ARG_IMAGE_MAX_TOKENS *
-I S --mtmd-batch-max-tokens $LLAMA_ARG_MTMD_BATCH_MAX_TOKENS *
+I SC --image-min-tokens $LLAMA_ARG_IMAGE_MIN_TOKENS
+I SC --image-max-tokens $LLAMA_ARG_IMAGE_MAX_TOKENS
+I S --mtmd-batch-max-tokens $LLAMA_ARG_MTMD_BATCH_MAX_TOKENS
 T SC --rpc | T -rpc --rpc $LLAMA_ARG_RPC *
 T SC --numa | T --numa $LLAMA_ARG_NUMA
 F SC --list-devices | F --list-devices

@@ -10,7 +10,7 @@ from kvwise.launch import NEWEST_BUILD, Launch
 from kvwise.memory.ledger import Extra, Note
 from kvwise.memory.made import ComputeMode, Made
 from kvwise.memory.parts import draft as drafts
-from kvwise.memory.parts import held, lora
+from kvwise.memory.parts import held, lora, projector
 from kvwise.memory.parts.companions import Companions
 from kvwise.memory.parts.seats import Seats
 from kvwise.options import asked
@@ -46,6 +46,8 @@ def beside(
     if draft is not None:
         found += drafts.extras(draft, seats)
     found += drafts.speculation(target, draft)
+    if companions.mmproj is not None:
+        found += projector.extras(companions.mmproj, target.launch, devices, seats)
     found += lora.extras(target, companions.loras, seats)
     found += held.extras(target, draft)
     return Beside(

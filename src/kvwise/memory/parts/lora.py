@@ -13,7 +13,7 @@ from kvwise.errors import ModelError
 from kvwise.gguf.header import Header, Tensor
 from kvwise.memory.backends import kind_of, tensor_size
 from kvwise.memory.ledger import Extra
-from kvwise.memory.loader import CPU, Spot
+from kvwise.memory.loader import CPU, OUTPUT, Spot
 from kvwise.memory.made import Made, host_compute_buffer
 from kvwise.memory.parts.seats import Seats
 from kvwise.memory.placement import HOST, buffer_name
@@ -124,9 +124,12 @@ def _compute(target: Made, adapters: tuple[Header, ...], seats: Seats) -> Iterat
     room: dict[int, int] = {}
     for adapter in adapters:
         for tensor in pairs(adapter):
-            device = homes[base_name(tensor.name)].device
-            width = tensor.shape[1] if len(tensor.shape) > 1 else 0
-            size = ALIVE * width * n_tokens * FLOAT
+            if not tensor.name.endswith(ENDINGS[1]) or len(tensor.shape) < 2:
+                continue
+            base = base_name(tensor.name)
+            rows = min(n_tokens, target.context.n_outputs_max) if base == OUTPUT else n_tokens
+            size = ALIVE * sum(tensor.shape[:2]) * rows * FLOAT  # rank and width
+            device = homes[base].device
             room[device] = max(room.get(device, 0), size)
     why: Phrase = phrase(
         "upper estimate: the products of the widest adapted weight for {tokens} tokens",

@@ -1,0 +1,7 @@
+"""The compute buffer of an image encoder: llama.cpp's own graph (tools/mtmd) under its allocator.
+
+eye.py       what the header of an mmproj file says about its encoder, and how large images get
+sight.py     the graph under construction, and the pieces that encoders share
+towers.py    one function per kind of encoder and projector
+measure.py   bytes for an image size; an upper estimate where no graph is known
+"""
