@@ -211,3 +211,49 @@ def test_rows_know_their_difference() -> None:
     assert replace(row, measured=None).difference == 45 << 20
     assert replace(row, computed=None).difference == -44 << 20
     assert not Row("compute", "CPU", 1, None).decisive
+
+
+# -- the third tier: the engine's own pass ---------------------------------------------------------
+
+
+@pytest.mark.engine
+@pytest.mark.xdist_group("engine")
+def test_the_engines_own_pass_stands_beside_the_load() -> None:
+    result = run("gemma3", ["-c", "1024", "-np", "2"], n_predict=1, simulate=True)
+    assert result.unsimulated is None
+    assert result.simulated is not None
+    assert result.simulated.agrees
+    assert {row.kind for row in result.rows if row.simulated} == {
+        "weights", "cache", "context", "output", "compute",
+    }  # fmt: skip
+    for row in result.rows:
+        assert row.simulated is not None, row
+        mapped = row.kind == "weights"  # the pass reads weights instead of mapping the file
+        assert mapped or row.simulated.agrees(row.computed or 0), row
+    assert result.misjudged == ()
+    document = json.loads(json.dumps(verification_json(result)))
+    assert document["simulated"]["schema"] == "kvwise/ledger/1"
+    assert document["simulated"]["beside"]["agrees"]
+    assert document["lines"][0]["simulated_bytes"] > 0
+    assert run("gemma3", ["-c", "512"], n_predict=1).simulated is None
+
+
+@pytest.mark.parametrize(
+    ("computed", "simulated", "measured", "misjudged"),
+    [
+        (109_062_144, "96.01", "104.01", True),  # pins that the pass forgets
+        (100_673_664, "96.01", "104.01", False),  # we are wrong as well
+        (109_062_144, "104.01", "104.01", False),
+        (109_062_144, None, "104.01", False),
+        (109_062_144, "96.01", None, False),
+    ],
+)
+def test_the_engines_estimate_is_the_one_that_is_wrong(
+    computed: int, simulated: str | None, measured: str | None, misjudged: bool
+) -> None:
+    said, real = (
+        None if text is None else Total((Printed.parse(text),)) for text in (simulated, measured)
+    )
+    row = Row("compute", "CUDA1", computed, real, said)
+    assert row.engine_misjudged is misjudged
+    assert not replace(row, kind="weights").engine_misjudged

@@ -20,15 +20,17 @@ from kvwise.units import MIB
 
 if TYPE_CHECKING:
     from kvwise.engine.find import Engine
+    from kvwise.engine.printed import Total
     from kvwise.verify import Attempt, Row, Verification
 
 EXIT_DIFFERS = 3
 
 
 @make_command(
-    "Load and generate for real: computed and measured bytes side by side.\n\n"
-    "The engine loads the model with exactly these settings and answers a prompt. Exit code 3 if a "
-    "weights, cache or output line differs, or if one of several runs fails.",
+    "Load and generate for real: computed, simulated and measured bytes side by side.\n\n"
+    "The engine loads the model with exactly these settings and answers a prompt; its own no-alloc "
+    "pass stands beside it. Exit code 3 if a weights, cache or output line differs, or if one of "
+    "several runs fails.",
     MODEL,
     ENGINE,
     click.Option(
@@ -39,6 +41,7 @@ EXIT_DIFFERS = 3
         help="Load and generate N times.",
     ),
     click.Option(["--dry-run"], is_flag=True, help="Print the command instead of running it."),
+    click.Option(["--no-simulate"], is_flag=True, help="Leave the engine's own pass out."),
     click.Option(["--logs"], metavar="FOLDER", help="Keep the engine's log of each run there."),
     examples=(
         "kvwise verify model.gguf -c 8192 -ctk q8_0 -ctv q8_0",
@@ -53,6 +56,7 @@ def command(
     engine: str | None,
     runs: int,
     dry_run: bool,
+    no_simulate: bool,
     logs: str | None,
 ) -> int:
     from kvwise.engine.find import find  # noqa: PLC0415  (help should not load an engine)
@@ -66,7 +70,9 @@ def command(
     used = find(engine)
     if dry_run:
         return _show_command(printer, place, launch, used)
-    verification = _verify(printer, described, launch, engine=used, runs=runs, logs=logs)
+    verification = _verify(
+        printer, described, launch, engine=used, runs=runs, logs=logs, simulate=not no_simulate
+    )
     if not verification.rows:
         raise EngineError(
             "the engine did not load the model: {why}",
@@ -84,7 +90,14 @@ def command(
 
 
 def _verify(
-    printer: Printer, model: Model, launch: Launch, *, engine: Engine, runs: int, logs: str | None
+    printer: Printer,
+    model: Model,
+    launch: Launch,
+    *,
+    engine: Engine,
+    runs: int,
+    logs: str | None,
+    simulate: bool,
 ) -> Verification:
     from kvwise.verify import verify  # noqa: PLC0415
 
@@ -100,6 +113,7 @@ def _verify(
             engine=engine,
             runs=runs,
             logs=folder,
+            simulate=simulate,
             progress=lambda number, _: advance(number),
         )
 
@@ -131,23 +145,58 @@ def _show(printer: Printer, verification: Verification) -> None:
         "title",
     )
     printer.text()
-    printer.table(
-        Table(
-            (
-                Column(phrase("what")),
-                Column(phrase("where")),
-                Column(phrase("computed bytes"), right=True),
-                Column(phrase("computed MiB"), right=True),
-                Column(phrase("measured MiB"), right=True),
-                Column(phrase("difference"), right=True),
-            ),
-            [_cells(row) for row in verification.rows],
-        )
-    )
+    printer.table(_rows_table(verification))
     printer.text()
     printer.table(_runs_table(verification.attempts))
     printer.text()
+    _show_simulated(printer, verification)
     printer.text(*_verdict(verification))
+
+
+def _rows_table(verification: Verification) -> Table:
+    columns = [
+        Column(phrase("what")),
+        Column(phrase("where")),
+        Column(phrase("computed bytes"), right=True),
+        Column(phrase("computed MiB"), right=True),
+        Column(phrase("simulated MiB"), right=True),
+        Column(phrase("measured MiB"), right=True),
+        Column(phrase("difference"), right=True),
+    ]
+    rows = [_cells(row) for row in verification.rows]
+    if verification.simulated is None:
+        at = 4
+        columns.pop(at)
+        for row in rows:
+            row.pop(at)
+    return Table(columns, rows)
+
+
+def _show_simulated(printer: Printer, verification: Verification) -> None:
+    """What the engine's own pass got wrong, or why there is none."""
+    if verification.simulated:
+        for note in verification.simulated.simulation.ledger.notes:
+            printer.text(phrase("note: {text}", text=note.message), "dim")
+        if any(row.name.endswith("_Mapped") for row in verification.rows):
+            text = phrase("the engine's pass reads weights into memory and maps no file")
+            printer.text(phrase("note: {text}", text=text), "dim")
+    if verification.unsimulated:
+        printer.text(phrase("not simulated: {why}", why=verification.unsimulated), "warn")
+    for row in verification.misjudged:
+        printer.text(
+            phrase(
+                "llama.cpp's own estimate is the one that is wrong on {where}: its pass shows "
+                "{shown} MiB of compute, it reserved {reserved}, as computed",
+                where=row.name,
+                shown=_printed(row.simulated),
+                reserved=_printed(row.measured),
+            ),
+            "warn",
+        )
+
+
+def _printed(total: Total | None) -> str:
+    return "" if total is None else " + ".join(str(part) for part in total.parts)
 
 
 def _cells(row: Row) -> list[Cell | Words]:
@@ -158,7 +207,6 @@ def _cells(row: Row) -> list[Cell | Words]:
         "output": phrase("output"),
         "compute": phrase("compute"),
     }[row.kind]
-    measured = "" if row.measured is None else " + ".join(str(part) for part in row.measured.parts)
     difference: Cell | Words = Cell("0", "good")
     if not row.agrees:
         difference = Cell(f"{row.difference / MIB:+,.2f} MiB", "bad" if row.decisive else "warn")
@@ -167,7 +215,8 @@ def _cells(row: Row) -> list[Cell | Words]:
         row.name,
         "" if row.computed is None else f"{row.computed:,}",
         "" if row.computed is None else f"{row.computed / MIB:,.2f}",
-        measured,
+        _printed(row.simulated),
+        _printed(row.measured),
         difference,
     ]
 

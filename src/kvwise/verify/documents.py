@@ -6,6 +6,7 @@ from typing import Any
 
 from kvwise.memory.report import ledger_json
 from kvwise.text import say
+from kvwise.tiers import Tiers, tiers_json
 from kvwise.verify.compare import Row
 from kvwise.verify.run import Attempt, Verification
 
@@ -30,9 +31,21 @@ def verification_json(verification: Verification, language: str = "en") -> dict[
         "failures": verification.failures,
         "lines": [_row(row) for row in verification.rows],
         "computed": ledger_json(verification.computed, language),
+        "simulated": _simulated(verification.simulated, language),
+        "not_simulated": (
+            say(verification.unsimulated, language) if verification.unsimulated else None
+        ),
         "measured": ledger_json(measured, language) if measured else None,
+        "engine_misjudges": [row.name for row in verification.misjudged],
         "attempts": [_attempt(attempt, language) for attempt in verification.attempts],
     }
+
+
+def _simulated(beside: Tiers | None, language: str) -> dict[str, Any] | None:
+    if beside is None:
+        return None
+    ledger = ledger_json(beside.simulation.ledger, language)
+    return ledger | {"beside": tiers_json(beside)}
 
 
 def _row(row: Row) -> dict[str, Any]:
@@ -45,6 +58,7 @@ def _row(row: Row) -> dict[str, Any]:
         "measured_mib": [str(part) for part in measured.parts] if measured else None,
         "measured_low_bytes": measured.low if measured else None,
         "measured_high_bytes": measured.high if measured else None,
+        "simulated_bytes": row.simulated.bytes if row.simulated else None,
         "difference_bytes": row.difference,
         "decisive": row.decisive,
     }

@@ -15,13 +15,15 @@ from kvwise.engine.outcome import EngineEnded, Outcome
 from kvwise.engine.process import Limits
 from kvwise.engine.server import SILENCE_S, Server, command
 from kvwise.engine.settings import Run
-from kvwise.errors import DoesNotFit, EngineError, UsageError
+from kvwise.errors import DoesNotFit, EngineError, KvwiseError, UsageError
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory.account import ComputeMode, account
 from kvwise.memory.ledger import Ledger
 from kvwise.probe.host import host as this_host
+from kvwise.simulate import simulation
 from kvwise.text import Phrase
+from kvwise.tiers import Tiers, tiers
 from kvwise.units import mib
 from kvwise.verify.compare import (
     Row,
@@ -29,6 +31,7 @@ from kvwise.verify.compare import (
     engine_devices,
     engine_features,
     measured_ledger,
+    with_simulated,
 )
 
 PROMPT = "The key-value cache of a language model holds"
@@ -60,7 +63,11 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Everything that came out. `rows` are those of the first run that loaded."""
+    """Everything that came out. `rows` are those of the first run that loaded.
+
+    `simulated` is the engine's own no-alloc pass beside our figures; without it, `unsimulated` says
+    why when it was asked for.
+    """
 
     computed: Ledger
     measured: Ledger | None
@@ -68,6 +75,8 @@ class Verification:
     attempts: tuple[Attempt, ...]
     engine: Engine
     argv: tuple[str, ...]
+    simulated: Tiers | None = None
+    unsimulated: Phrase | None = None
 
     @property
     def differs(self) -> bool:
@@ -81,6 +90,11 @@ class Verification:
     def failures(self) -> int:
         """Runs that did not load and generate."""
         return sum(attempt.failed for attempt in self.attempts)
+
+    @property
+    def misjudged(self) -> tuple[Row, ...]:
+        """Compute buffers that the engine's own pass got wrong, and we did not."""
+        return tuple(row for row in self.rows if row.engine_misjudged)
 
     @property
     def holds(self) -> bool:
@@ -101,15 +115,16 @@ def verify(
     threads: int = 0,
     logs: Path | None = None,
     compute_mode: ComputeMode = "reserved",
+    simulate: bool = False,
     progress: Progress | None = None,
     limits: Limits | None = None,
 ) -> Verification:
     """Load `model` from disk with exactly `launch` and generate, `runs` times.
 
     The rules are those of the engine's build when it is known. `devices` None = those that the
-    engine says it uses. Raises DoesNotFit when the host would run out of memory, UsageError for
-    what the engine cannot be told, Refused when llama.cpp would refuse; a run that fails is
-    counted, not raised.
+    engine says it uses. `simulate` puts its own no-alloc pass beside both. Raises DoesNotFit when
+    the host would run out of memory, UsageError for what the engine cannot be told, Refused when
+    llama.cpp would refuse; a run that fails is counted, not raised.
     """
     path = _path_of(model)
     engine = engine or find()
@@ -136,8 +151,24 @@ def verify(
         attempts.append(attempt)
     computed, rows = first or (expected, ())
     measured = measured_ledger(computed, rows) if first else None
+    beside, why = _simulated(path, computed, engine, host) if simulate and first else (None, None)
+    if beside is not None:
+        rows = with_simulated(rows, beside.simulation)
     argv = tuple(command(path, launch, engine, job.run))
-    return Verification(computed, measured, rows, tuple(attempts), engine, argv)
+    return Verification(computed, measured, rows, tuple(attempts), engine, argv, beside, why)
+
+
+def _simulated(
+    path: str, computed: Ledger, engine: Engine, host: Host
+) -> tuple[Tiers | None, Phrase | None]:
+    """The engine's pass on the devices that it used, or why there is none."""
+    try:
+        said = simulation(
+            path, computed.launch, computed.devices, engine=engine, host=host, own=True
+        )
+        return tiers(said, host), None
+    except KvwiseError as error:
+        return None, error.phrase
 
 
 def _check_devices(server: Server) -> None:
