@@ -6,29 +6,47 @@ killed after a "successful fit" (engine-facts.md 0.6): both are read here.
 
 from __future__ import annotations
 
+import ctypes
+import struct
 import sys
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from kvwise.device import Host
 from kvwise.units import KIB
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/proc/self/cgroup")
+_MOUNTS = Path("/proc/self/mountinfo")
 _MOUNT = Path("/sys/fs/cgroup")
 _UNLIMITED = 1 << 60  # cgroup v1 writes a huge number for "no limit"
 
 
-def host() -> Host:
-    """Total and available bytes of this machine; `limit_bytes` if a container or RLIMIT_AS binds.
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit on this process or those around it: its bytes, and what is left of them."""
 
-    `available_bytes` already respects the limit.
+    name: str
+    limit_bytes: int
+    room_bytes: int
+
+
+def host() -> Host:
+    """Total and available bytes of this machine; `limit_bytes` if a limit binds.
+
+    `available_bytes` already respects the tightest limit.
     """
     total, available = _linux_memory() or _any_system_memory()
-    limits = [room for room in (_cgroup_room(_CGROUP, _MOUNT), _address_space_room()) if room]
-    if not limits:
+    tightest = min(limits(), key=lambda each: each.room_bytes, default=None)
+    if tightest is None:
         return Host(total, available)
-    limit, room = min(limits, key=lambda each: each[1])
-    return Host(total, min(available, room), min(limit, total))
+    return Host(total, min(available, tightest.room_bytes), min(tightest.limit_bytes, total))
+
+
+def limits() -> list[Limit]:
+    """Every limit on memory that binds a process started here: cgroups, rlimits, commit."""
+    return [*cgroup_limits(_CGROUP, _mounts(_MOUNTS)), *_process_limits(), *_commit_limit()]
 
 
 def _linux_memory() -> tuple[int, int] | None:
@@ -51,35 +69,81 @@ def _any_system_memory() -> tuple[int, int]:
     return memory.total, memory.available
 
 
-def _cgroup_room(membership: Path, mount: Path) -> tuple[int, int] | None:
-    """(limit, what is left of it) of the tightest memory cgroup above this process."""
+# -- control groups ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """Where a hierarchy of groups is seen: its version, the group at its top, the folder."""
+
+    version: int
+    top: str
+    folder: Path
+
+
+_FILES = {  # limit files, usage, page cache that can be taken back
+    1: (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
+    2: (("memory.max", "memory.high"), "memory.current", "inactive_file"),
+}
+
+
+def _mounts(table: Path) -> list[Mount]:
+    """The hierarchies that count memory (proc_pid_mountinfo(5)); the usual places without it."""
+    try:
+        lines = table.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    found = []
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        head, tail = before.split(), after.split()
+        if len(head) < 5 or len(tail) < 3:
+            continue
+        if tail[0] == "cgroup2":
+            found.append(Mount(2, head[3], Path(head[4])))
+        elif tail[0] == "cgroup" and "memory" in tail[2].split(","):
+            found.append(Mount(1, head[3], Path(head[4])))
+    return found or [Mount(2, "/", _MOUNT), Mount(1, "/", _MOUNT / "memory")]
+
+
+def cgroup_limits(membership: Path, mounts: list[Mount]) -> list[Limit]:
+    """The limits of the memory cgroups around a process (`membership` is its /proc/PID/cgroup).
+
+    Every group up to the top binds; in a container the own path may not be visible, and then the
+    top of the mount is the container's.
+    """
     try:
         lines = membership.read_text(encoding="utf-8").splitlines()
     except OSError:
-        return None
-    rooms = []
+        return []
+    found: list[Limit] = []
     for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            rooms += _rooms(mount, path, "memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            rooms += _rooms(mount / "memory", path, *names)
-    return min(rooms, key=lambda each: each[1], default=None)
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        version = 2 if not controllers else 1 if "memory" in controllers.split(",") else 0
+        for mount in mounts:
+            if mount.version == version:
+                found += _group_limits(mount, path)
+    return found
 
 
-def _rooms(root: Path, path: str, limit: str, used: str, cache: str) -> list[tuple[int, int]]:
-    """One (limit, room) for each ancestor that has a limit; page cache can be taken back."""
-    folder = root / path.lstrip("/")
-    rooms = []
-    for each in (folder, *folder.parents):
-        most = _number(each / limit)
-        if most is not None and most < _UNLIMITED:
-            taken = (_number(each / used) or 0) - _statistic(each / "memory.stat", cache)
-            rooms.append((most, max(0, most - max(0, taken))))
-        if each == root:
-            break
-    return rooms
+def _group_limits(mount: Mount, path: str) -> Iterator[Limit]:
+    files, used, cache = _FILES[mount.version]
+    for folder in _groups(mount, path):
+        for name in files:
+            most = _number(folder / name)
+            if most is not None and most < _UNLIMITED:
+                taken = (_number(folder / used) or 0) - _statistic(folder / "memory.stat", cache)
+                yield Limit(f"cgroup {name}", most, max(0, most - max(0, taken)))
+
+
+def _groups(mount: Mount, path: str) -> list[Path]:
+    """Folders from the process's own group up to the top that is mounted."""
+    own = PurePosixPath(path)
+    if mount.top != "/" and own.is_relative_to(mount.top):
+        own = "/" / own.relative_to(mount.top)
+    parts = [part for part in own.parts if part not in ("/", "..")]
+    return [mount.folder.joinpath(*parts[:count]) for count in range(len(parts), -1, -1)]
 
 
 def _number(path: Path) -> int | None:
@@ -97,10 +161,30 @@ def _statistic(path: Path, name: str) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith(name + " ")), 0)
 
 
-def _address_space_room() -> tuple[int, int] | None:
-    if sys.platform == "win32":
-        return None
-    import resource  # noqa: PLC0415  (not on Windows)
+# -- one process -------------------------------------------------------------------
 
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return None if soft == resource.RLIM_INFINITY else (soft, soft)
+
+def _process_limits() -> Iterator[Limit]:
+    """Limits that a child of ours inherits; what is left of them is all, for a new process."""
+    if sys.platform != "win32":
+        import resource  # noqa: PLC0415  (not on Windows)
+
+        for name in ("RLIMIT_AS", "RLIMIT_DATA"):  # the kernel enforces no RLIMIT_RSS
+            soft, _ = resource.getrlimit(getattr(resource, name))
+            if soft != resource.RLIM_INFINITY:
+                yield Limit(name, soft, soft)
+
+
+def _commit_limit() -> list[Limit]:
+    """Windows grants no more than RAM and page file together; GPU memory counts there as well."""
+    if sys.platform == "win32":
+        raw = ctypes.create_string_buffer(struct.pack("<I", 64), 64)
+        if ctypes.WinDLL("kernel32").GlobalMemoryStatusEx(raw):
+            return [commit_of(raw.raw)]
+    return []
+
+
+def commit_of(status: bytes) -> Limit:
+    """The commit limit in a MEMORYSTATUSEX."""
+    most, left = struct.unpack_from("<2Q", status, 24)
+    return Limit("commit", most, left)

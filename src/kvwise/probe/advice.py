@@ -1,0 +1,122 @@
+"""What to plan with on a probed device: free, largest block, reserve, each with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvwise.catalogue import context_bytes, exactly
+from kvwise.catalogue.start import start_of, traits
+from kvwise.device import KINDS, Device
+from kvwise.probe.measure import SMALLEST
+from kvwise.probe.report import DeviceReport
+from kvwise.text import Phrase, phrase
+from kvwise.units import MIB, show
+
+_OS = {"linux": "linux", "win32": "windows", "darwin": "macos"}
+_VENDORS = (("nvidia", "NVIDIA"), ("amd", "AMD"), ("radeon", "AMD"), ("intel", "Intel"))
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """`missing_bytes` is what the driver calls free and cannot be had; `max_block_bytes` None =
+    no limit was seen."""
+
+    free_bytes: int
+    missing_bytes: int
+    max_block_bytes: int | None
+    reserve_bytes: int
+    reserve_reason: Phrase
+
+
+def advise(found: DeviceReport, system: str) -> Advice:
+    """What a measured or asked device offers; `system` as in sys.platform."""
+    free = max(0, found.total_bytes if found.free_bytes is None else found.free_bytes)
+    free = min(free, found.total_bytes) if found.outcome != "failed" else 0
+    had = _had(found, free)
+    reserve, why = _reserve(found, system)
+    return Advice(had, free - had, _block(found, had), reserve, why)
+
+
+def planned(found: DeviceReport, system: str) -> Device:
+    """The device to plan with."""
+    advice = advise(found, system)
+    known = exactly(found.name)
+    bandwidth, capability, sm_count = (
+        found.bus_bytes_per_s or None, found.compute_capability, found.sm_count
+    )  # fmt: skip
+    if known:
+        capability, sm_count = capability or known.compute_capability, sm_count or known.sm_count
+        if known.bandwidth_gb_s:
+            bandwidth = round(known.bandwidth_gb_s * 10**9)
+    return Device(
+        name=found.name,
+        kind=found.backend if found.backend in KINDS else "generic",
+        total_bytes=found.total_bytes,
+        free_bytes=advice.free_bytes,
+        index=found.index,
+        bandwidth_bytes_per_s=bandwidth,
+        compute_capability=found.compute_capability
+        or (known.compute_capability if known else None),
+        sm_count=found.sm_count or (known.sm_count if known else None),
+        reserve_bytes=advice.reserve_bytes,
+        unified=found.unified,
+        source="probe",
+        max_block_bytes=advice.max_block_bytes,
+        reserve_reason=advice.reserve_reason,
+    )
+
+
+def _had(found: DeviceReport, free: int) -> int:
+    """What can be planned with: the driver's free, unless less than was tried could be had."""
+    if found.outcome != "measured" or found.all_blocks_bytes is None:
+        return free
+    if "time_limit" in found.has and not found.spilled_bytes:
+        return free
+    had = found.all_blocks_bytes - found.spilled_bytes
+    if found.ceiling_bytes is None:
+        return min(free, had)
+    if had > found.ceiling_bytes - SMALLEST:  # all that was tried: the margin is there as well
+        return min(free, found.ceiling_bytes + (found.margin_bytes or 0) + SMALLEST)
+    return max(0, min(free, had))
+
+
+def _block(found: DeviceReport, had: int) -> int | None:
+    """The largest single block, when one was refused that less than everything would have held."""
+    limits = [] if found.max_buffer_bytes is None else [found.max_buffer_bytes]
+    largest, everything = found.largest_block_bytes, found.all_blocks_bytes
+    if found.outcome == "measured" and largest is not None and everything is not None:
+        if largest < everything - SMALLEST:
+            limits.append(largest)
+        elif had < everything:  # part of that one block spilled
+            limits.append(had)
+    return min(limits, default=None)
+
+
+def _reserve(found: DeviceReport, system: str) -> tuple[int, Phrase]:
+    """What grows after loading, by display and system as they were found, and the margin that was
+    not tried; more for an engine's context that is larger than the probe's."""
+    os = "windows" if found.driver_model in ("WDDM", "MCDM") else _OS.get(system, "linux")
+    display = found.display if found.display is not None else os == "windows"
+    row = start_of(os, found.backend, _traits(found), display)
+    growth = max(row.reserve * MIB, found.margin_bytes or 0)
+    context = 0
+    if found.backend == "cuda" and found.context_bytes is not None:
+        context = max(0, context_bytes(found.sm_count) - found.context_bytes)
+    if context:
+        return growth + context, phrase(
+            "{growth} kept free ({why}), and {context} that an engine's context takes more than "
+            "the probe's",
+            growth=show(growth),
+            why=phrase(row.why),
+            context=show(context),
+        )
+    return growth, phrase("{growth} kept free: {why}", growth=show(growth), why=phrase(row.why))
+
+
+def _traits(found: DeviceReport) -> frozenset[str]:
+    known = exactly(found.name)
+    if known:
+        return traits(known.vendor, known.family, known.memory_mib_nominal, unified=found.unified)
+    name = found.name.lower()
+    vendor = next((vendor for word, vendor in _VENDORS if word in name), "")
+    return traits(vendor, "", found.total_bytes // MIB, unified=found.unified)
