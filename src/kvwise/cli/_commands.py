@@ -7,6 +7,7 @@ llama.cpp's table of options (`kvwise.options`) is the one that knows them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
@@ -108,7 +109,7 @@ class Command(click.Command):
         if self.engine:
             ctx.meta[WORDS], args = split_argv(args, counts)
         ours, others = split_words(args, counts)
-        room = sum(isinstance(param, click.Argument) for param in self.params)
+        room = _room(self.params)
         for word in others:
             if word.startswith("-") and len(word) > 1:
                 raise self._unknown(word, counts)
@@ -231,6 +232,12 @@ def split_words(
                 raise UsageError("{what} needs a value", what=word)
             ours += values
     return ours, others
+
+
+def _room(params: Iterable[click.Parameter]) -> int:
+    """Positional words that a command takes; an argument of -1 takes all there are."""
+    counts = [param.nargs for param in params if isinstance(param, click.Argument)]
+    return sys.maxsize if -1 in counts else sum(counts)
 
 
 def _value_counts(params: Iterable[click.Parameter]) -> dict[str, int]:

@@ -27,6 +27,11 @@ STYLES = {
     "overhead": "red",
     "left": "bright_black",
     "taken": "bright_black",
+    "heat0": "white on red",
+    "heat1": "black on dark_orange",
+    "heat2": "black on yellow",
+    "heat3": "black on green_yellow",
+    "heat4": "black on green",
 }
 GLYPHS = {
     "weights": ("█", "#"), "kv": ("▓", "="), "compute": ("▒", "+"), "output": ("▞", "o"),

@@ -1,0 +1,198 @@
+"""`kvwise table`: any models on any GPUs, by context and by cache types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from kvwise import here
+from kvwise.cli._commands import command as make_command
+from kvwise.cli._request import (
+    DEVICE_OPTIONS,
+    called,
+    companions_of,
+    model_of,
+    read_launch,
+    with_model,
+)
+from kvwise.cli.output import Printer
+from kvwise.device import Device, Host
+from kvwise.errors import UsageError
+from kvwise.plan.table import Entry, Table, make_table, pairs_of, usual_contexts
+from kvwise.plan.taken import Machine
+from kvwise.text import phrase
+from kvwise.units import parse_count, parse_size
+
+FORMATS = ("text", "md", "csv", "json")
+USUAL_TYPES = ("f16", "q8_0", "q4_0")
+_MOST_MODELS, _MOST_CONTEXTS = 1000, 64
+
+
+@make_command(
+    "Compare models, GPUs, contexts and cache types in one table.\n\n"
+    "How much each context takes and what share of the GPU that is; the longest context that "
+    "keeps all layers on the GPU; and what a prompt leaves for the answer. Every --gpu is a "
+    "machine of its own; GPUs joined by + work together.",
+    click.Argument(["models"], nargs=-1, required=False, metavar="MODEL..."),
+    click.Option(
+        ["--contexts"],
+        multiple=True,
+        metavar="LIST",
+        help="Contexts to list, like 4k,8k,32k [default: 4k and its doubles, or -c].",
+    ),
+    click.Option(
+        ["--types"],
+        multiple=True,
+        metavar="LIST",
+        help="Cache types, like f16,q8_0,q8_0/q4_0 (K/V) or all "
+        "[default: f16,q8_0,q4_0, or -ctk and -ctv].",
+    ),
+    click.Option(["--prompt-tokens"], metavar="N", help="The prompt's length, if it is known."),
+    click.Option(
+        ["--past-training"],
+        is_flag=True,
+        help="Look for contexts beyond what a model was trained for, too.",
+    ),
+    click.Option(
+        ["--format", "form"],
+        type=click.Choice(FORMATS),
+        default="text",
+        help="Text with a heat map on a terminal, Markdown, CSV (a row per context), JSON.",
+    ),
+    *DEVICE_OPTIONS,
+    click.Option(
+        ["--os", "system"],
+        type=click.Choice(["linux", "windows", "macos"]),
+        help="The system that GPUs of the catalogue run under [default: this one].",
+    ),
+    click.Option(
+        ["--shape"],
+        multiple=True,
+        metavar="SHAPE",
+        help="A model that is only numbers, layers x heads x head size: 24x16x48; see `kvwise "
+        "size --help`. Repeatable.",
+    ),
+    examples=(
+        'kvwise table model.gguf --gpu "RTX 4060" --gpu "RTX 4090" --types all',
+        'kvwise table a.gguf b.gguf --gpu "GTX 1660 Ti" --contexts 4k,8k,16k,32k --format md',
+    ),
+)
+def command(
+    printer: Printer,
+    *,
+    words: list[str],
+    models: Sequence[str],
+    contexts: Sequence[str],
+    types: Sequence[str],
+    prompt_tokens: str | None,
+    past_training: bool,
+    form: str,
+    system: str | None,
+    shape: Sequence[str],
+    **devices: Any,
+) -> int:
+    entries, origins = _entries(words, models, shape)
+    launch = entries[0].launch
+    if contexts:
+        lengths = _counts(contexts)
+    elif "n_ctx" in origins and launch.n_ctx:
+        lengths = (launch.n_ctx,)
+    else:
+        lengths = usual_contexts([entry.model for entry in entries])
+    given = {"type_k", "type_v"} & set(origins)
+    pairs = pairs_of(types or ([f"{launch.type_k}/{launch.type_v}"] if given else USUAL_TYPES))
+    machines = _machines(system=system, **devices)
+    with printer.progress(phrase("models"), len(entries)) as progress:
+        table = make_table(
+            entries,
+            machines,
+            pairs,
+            lengths,
+            prompt_tokens=None if prompt_tokens is None else parse_count(prompt_tokens),
+            past_training=past_training,
+            progress=progress,
+        )
+    _show(printer, table, "json" if printer.json else form)
+    return 0
+
+
+def _show(printer: Printer, table: Table, form: str) -> None:
+    if form == "json":
+        from kvwise.plan.table_report import table_json  # noqa: PLC0415
+
+        printer.document(table_json(table, printer.language))
+        return
+    from kvwise.cli import _table_view as view  # noqa: PLC0415  (not needed for JSON)
+
+    show = {"text": view.show_text, "md": view.show_markdown, "csv": view.show_csv}[form]
+    show(printer, table)
+
+
+def _entries(
+    words: list[str], models: Sequence[str], shapes: Sequence[str]
+) -> tuple[list[Entry], set[str]]:
+    """The models with their launches, and the launch fields that were asked for."""
+    ref, reading = read_launch(words, None)
+    refs = list(models) or ([ref] if ref and not shapes else [])
+    if not refs and not shapes:
+        model_of(None)  # raises: no model
+    if len(refs) + len(shapes) > _MOST_MODELS:
+        raise UsageError("a table of more than {most} models", most=_MOST_MODELS)
+    launch = replace(reading.launch, fit=False)
+    opened = [(each, model_of(each)) for each in refs]
+    opened += [("", model_of(None, shape)) for shape in shapes]
+    companions = companions_of(launch)
+    entries = [
+        Entry(model, with_model(launch, each, model), companions, called(model))
+        for each, model in opened
+    ]
+    return entries, set(reading.origins)
+
+
+def _machines(
+    *,
+    gpu: Sequence[str],
+    cpu_only: bool,
+    ram: str | None,
+    reserve: str | None,
+    system: str | None,
+) -> list[Machine]:
+    """Every --gpu alone, else this machine. Its own memory is a limit only where it is known."""
+    if gpu and cpu_only:
+        raise UsageError("--gpu and --cpu-only exclude each other")
+    given = None if ram is None else Host.of(ram)
+    if not gpu:
+        from kvwise.probe.host import host  # noqa: PLC0415
+
+        devices = () if cpu_only else tuple(here.devices())
+        machines = [Machine(devices, given or host())]
+    else:
+        machines = [Machine(_joined(text, system), given) for text in gpu]
+    if reserve is None:
+        return machines
+    kept = parse_size(reserve)
+    return [
+        replace(each, devices=tuple(replace(gpu, reserve_bytes=kept) for gpu in each.devices))
+        for each in machines
+    ]
+
+
+def _joined(text: str, system: str | None) -> tuple[Device, ...]:
+    """`RTX 3090 + RTX 3060`: GPUs of one machine."""
+    return tuple(
+        Device.of(part.strip(), os=system, index=index)
+        for index, part in enumerate(text.split(" + "))
+    )
+
+
+def _counts(texts: Sequence[str]) -> tuple[int, ...]:
+    """Contexts, each once, in order. Raises UsageError."""
+    found = dict.fromkeys(parse_count(word) for text in texts for word in text.split(","))
+    if 0 in found:
+        raise UsageError("a context of no tokens")
+    if len(found) > _MOST_CONTEXTS:
+        raise UsageError("more than {most} contexts", most=_MOST_CONTEXTS)
+    return tuple(found)
