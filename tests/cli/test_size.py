@@ -138,3 +138,17 @@ def test_a_bad_line_is_answered_too(kvwise: Kvwise, tmp_path: Path) -> None:
     assert schemas == ["kvwise/ledger/1", error, error, error, "kvwise/ledger/1"]
     assert done.code == 2
     assert kvwise("size", QWEN, "--configs", str(tmp_path / "none")).code == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[" * 100_000, '{"n_ctx": 1e400}', '{"n_ctx": ' + "9" * 5000 + "}", '{"tensor_split": [NaN]}',
+     '{"n_ctx": null}', '{"engine_build": "\\ud800"}', "\x00", '{"n_gpu": 99}'],
+)  # fmt: skip
+def test_no_line_ends_the_stream(kvwise: Kvwise, line: str) -> None:
+    good = '{"n_ctx": 1024}\n'
+    done = kvwise("size", QWEN, "--configs", "-", stdin=f"{good}{line}\n{good}")
+    schemas = [json.loads(answer)["schema"] for answer in done.out.splitlines()]
+    assert len(schemas) == 3
+    assert schemas[0] == schemas[2] == "kvwise/ledger/1"
+    assert schemas[1] != "kvwise/ledger/1" or "build" in line

@@ -92,6 +92,8 @@ def command(
 
 def size_configs(printer: Printer, model: Model, path: str) -> int:
     """One ledger, refusal or error per line; 2 if a line was not a configuration."""
+    from kvwise.cli._main import as_kvwise_error  # noqa: PLC0415  (it finds this module)
+
     code = 0
     with _lines(path) as lines:
         for text in lines:
@@ -104,6 +106,10 @@ def size_configs(printer: Printer, model: Model, path: str) -> int:
             except KvwiseError as error:
                 answer = printer.error_document(error)
                 code = error.exit_code
+            except Exception as error:  # noqa: BLE001  (one line must not end the stream)
+                known = as_kvwise_error(error)
+                answer = printer.error_document(known)
+                code = known.exit_code
             printer.json_line(answer)
     return code
 

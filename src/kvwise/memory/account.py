@@ -118,6 +118,7 @@ def _notes(made: Made) -> Iterator[Note]:
     codes = list(made.context.notes)
     if made.weights.skipped:
         codes.insert(0, "unused_tensors_skipped")
+    codes += made.compute.codes
     for code in codes:
         yield reasons.note(code, made.context, made.weights)
 

@@ -18,6 +18,8 @@ _NOTES: dict[str, str] = {
     "fa_forced_off": "flash attention is not compatible with this architecture",
     "msa_falls_back_to_dense": "sparse attention falls back to dense attention",
     "unused_tensors_skipped": "{skipped} tensors of unused layers are not loaded",
+    "compute_estimated": "the compute buffers are an upper estimate",
+    "compute_graph_failed": "the compute graph could not be made for this model",
 }
 
 
