@@ -88,7 +88,8 @@ def positions(made: Graph) -> Tensor:
 
 
 def test_the_list_is_true() -> None:
-    assert set(BUILDERS) - set(architectures()) == UNPROVEN
+    refused = {"eagle3"}  # llama.cpp made no graph of the recorded model
+    assert set(BUILDERS) - set(architectures()) | refused == UNPROVEN
 
 
 @pytest.mark.parametrize("config", [CONFIG, NO_FLASH, TWO_GPUS])

@@ -12,14 +12,21 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from kvwise.gguf.header import Tensor as Weight
 from kvwise.gguf.model import Model
-from kvwise.memory.compute.builder import Batch
+from kvwise.memory.compute.builder import Batch, kind_named
 from kvwise.memory.compute.devices.cuda import OFFLOAD_BATCH, ROW_PADDING
+from kvwise.memory.compute.nearest import result_width
 from kvwise.memory.compute.reserve import Job
+from kvwise.memory.ledger import Cache
 from kvwise.memory.placement import HOST
 
 F32_SIZE = 4
+INDEXED = 4
+"""Copies of an indexer's scores that are alive at once."""
+
+BIASED = 5
+"""The same of scores with a bias by position."""
+
 STREAMS = 3
 """Copies of the residual stream that are alive at once, at most, in most graphs."""
 
@@ -46,6 +53,13 @@ def closed(job: Job, batch: Batch) -> list[int]:
     found[home] = max(found[home], stream + logits)
     looked_up = model.n_embd_inp + model.n_embd + model.n_embd_per_layer * model.n_layer
     found[n_gpu] += looked_up * batch.n_tokens * F32_SIZE
+    if model.n_embd_per_layer:  # an input of every layer, made on the host, read everywhere
+        beside = model.n_embd_per_layer * model.n_layer * batch.n_tokens * F32_SIZE
+        found = [size + beside if size else 0 for size in found]
+        inputs += beside
+    if model.has_encoder:  # biases are looked up on the host
+        heads, cells = max(model.n_head), max((c.cells for c in job.caches), default=0)
+        found[n_gpu] += 2 * heads * max(cells, batch.n_tokens) * batch.n_tokens * F32_SIZE
     if n_gpu and found[0]:
         found[0] += _staged(job)
     if placement.sched_copies > 1:  # every input, and what one GPU hands to the next
@@ -89,7 +103,7 @@ def _widths(job: Job, batch: Batch) -> Iterator[tuple[int, int]]:
         elif _ATTENTION.search(match[2]):
             part = "attention"
         home = n_gpu if device == HOST else device
-        parts[int(match[1]), part, home] += _result(row, model) * batch.n_tokens * F32_SIZE
+        parts[int(match[1]), part, home] += result_width(row, model) * batch.n_tokens * F32_SIZE
     for (layer, part, home), width in parts.items():
         extra = _scores(job, batch, layer) if part == "attention" else width // 2
         if part == "state":
@@ -101,28 +115,41 @@ def _widths(job: Job, batch: Batch) -> Iterator[tuple[int, int]]:
             yield n_gpu, width + extra
 
 
-def _result(row: Weight, model: Model) -> int:
-    """Elements per token that a weight makes."""
-    if len(row.shape) > 2 and row.shape[2] == model.n_expert:
-        return row.shape[1] * max(model.n_expert_used, 1)
-    return row.shape[1] * (row.shape[2] if len(row.shape) > 2 else 1)
-
-
 def _scores(job: Job, batch: Batch, layer: int) -> int:
-    """Attention scores without flash attention, and copies of K and V that CUDA makes with it."""
+    """Attention scores without flash attention, and copies of K and V."""
     model, context = job.model, job.context
-    cells = [c.cells * c.streams for c in job.caches if c.kind == "kv" and layer in c.layers]
-    most = max(cells, default=batch.n_tokens)
+    kept = [c for c in job.caches if c.kind == "kv" and layer in c.layers]
+    most = max((c.cells * c.streams for c in kept), default=batch.n_tokens)
     heads = model.n_head[layer] if layer < len(model.n_head) else 1
+    copies = sum(_copies(job, cache, layer) for cache in kept)
+    # an indexer looks at every cell before attention does
+    sparse = INDEXED * most * batch.n_tokens * F32_SIZE if model.indexer_n_head else 0
     if model.has_encoder:
         # T5 adds a bias to the scores and attends to the encoder's whole output
-        return 4 * max(most, model.n_ctx_train) * batch.n_tokens * heads * F32_SIZE
+        return BIASED * max(most, model.n_ctx_train) * batch.n_tokens * heads * F32_SIZE + copies
     if context.flash_attn:
-        copies = 0 if context.type_k == "f16" else 2 * most * 2 * model.n_embd_k_gqa(layer)
-        return copies + heads * model.n_embd_head_v(layer) * batch.n_tokens * F32_SIZE
+        return copies + sparse + heads * model.n_embd_head_v(layer) * batch.n_tokens * F32_SIZE
     values = most * model.n_embd_v_gqa(layer) * F32_SIZE
     streams = 1 if context.kv_unified else batch.n_seqs
-    return most * (batch.n_tokens // streams) * heads * F32_SIZE + values
+    scores = most * (batch.n_tokens // streams) * heads * F32_SIZE
+    return scores + values + sparse + (0 if context.offload_kqv else copies)
+
+
+def _copies(job: Job, cache: Cache, layer: int) -> int:
+    """A layer's K and V once more: in f16 for flash attention, as they are from the host."""
+    context = job.context
+    place = cache.layers.index(layer)
+    rows = (cache.k_row[place], cache.v_row[place])
+    cells = cache.cells * cache.streams
+    copied = 0
+    for row, kind in zip(rows, (cache.type_k, cache.type_v), strict=True):
+        if not row:
+            continue
+        if kind != "f16" and context.flash_attn:
+            copied += 2 * cells * row
+        if not context.offload_kqv or job.placement.layers[layer] == HOST:
+            copied += kind_named(kind).row_bytes(row) * cells
+    return copied
 
 
 def _n_vocab(model: Model) -> int:

@@ -13,8 +13,13 @@ from kvwise.memory.compute.builder import Batch
 from kvwise.memory.compute.closed import closed
 from kvwise.memory.compute.nearest import attempt, nearest
 from kvwise.memory.compute.reserve import Job, sizes
+from kvwise.units import MIB
 
 F32_SIZE = 4
+MARGIN = 15
+SMALL = 3 * MIB
+"""Thousandths and bytes by which a near graph's figure is raised, at most."""
+
 ALIVE = 2
 """Results of unknown parts that may stand beside the known ones at once."""
 
@@ -34,6 +39,14 @@ def estimate(
             if graph is None:
                 continue
             room = ALIVE * near.missing * batch.n_tokens * F32_SIZE
-            made = [size + room if size else 0 for size in sizes(job, graph, pinned=pinned)]
+            made = [
+                _roomy(job, batch, n + room) if n else 0 for n in sizes(job, graph, pinned=pinned)
+            ]
             found = [max(pair) for pair in zip(made, found or made, strict=True)]
     return found or closed(job, batch)
+
+
+def _roomy(job: Job, batch: Batch, size: int) -> int:
+    """Room for one more copy of the residual stream, as far as the figure stays close."""
+    stream = job.model.n_embd * batch.n_tokens * F32_SIZE
+    return size + min(stream, max(size * MARGIN // 1000, SMALL))

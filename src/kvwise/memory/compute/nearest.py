@@ -30,6 +30,9 @@ PROBE = Launch(n_ctx=4096, n_batch=512)
 PROBES = (Batch(512, 1, 512), Batch(512, 1, 1))
 """Graphs are compared on the processor: once where logits are large, once where they are not."""
 
+FAR = 0.5
+"""Part of what the widest layer makes above which a graph that leaves it unused is not near."""
+
 OTHERS = 2
 """Weights that a graph may leave unused more than the nearest one does."""
 
@@ -67,6 +70,8 @@ def nearest(model: Model, without: Collection[str] = ()) -> tuple[Near, ...]:
     if not near:
         return ()
     missing, count, _ = min(near.values())
+    if missing > FAR * width_of(model, work.weights.where):
+        return ()
     groups: dict[int, list[str]] = defaultdict(list)
     for name, (width, unlike, kind) in near.items():
         if width == missing and unlike <= count + OTHERS:
@@ -123,8 +128,11 @@ def _uses_caches(work: Job, graph: Graph) -> bool:
 def width_of(model: Model, names: Iterable[str]) -> int:
     """Elements per token that weights make, in the layer where they make the most."""
     made: dict[str, int] = defaultdict(int)
+    table = model.header.by_name
     for name in names:
-        row = model.header.by_name[name]
+        row = table.get(name)
+        if row is None:  # a second copy of a tied matrix
+            continue
         layer = _LAYER.match(name)
         made[layer[0] if layer else name] += result_width(row, model, looked_up=layer is None)
     return max(made.values(), default=0)

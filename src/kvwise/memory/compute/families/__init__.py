@@ -95,6 +95,7 @@ UNPROVEN = frozenset(
     {
         "chameleon",
         "codeshell",
+        "eagle3",
         "gemma",
         "gemma-embedding",
         "grovemoe",
