@@ -10,7 +10,16 @@ import pytest
 
 from kvwise.errors import UsageError
 from kvwise.launch import TOOLS, Launch
-from kvwise.options import OPTIONS, asked, read, spellings, split_argv, uncounted
+from kvwise.options import (
+    OPTIONS,
+    asked,
+    change,
+    read,
+    spellings,
+    split_argv,
+    to_argv,
+    uncounted,
+)
 from kvwise.options.kinds import ALL_LAYERS
 
 SERVER, CLI, BENCH = TOOLS
@@ -449,3 +458,14 @@ def test_a_variable_that_the_build_does_not_read_changes_nothing() -> None:
     assert reading.launch == Launch.parse([], build="b11549")
     assert str(reading.notes[0]) == "llama.cpp b11549 does not read LLAMA_ARG_MMAP"
     assert read([], environ={"LLAMA_ARG_N_CPU_FFN": "2"}).launch.override_tensor == ()
+
+
+@pytest.mark.parametrize("tool", [SERVER, CLI])
+def test_a_changed_launch_for_embeddings_is_what_its_command_line_gives(tool: str) -> None:
+    """The server lowers the batch to the micro-batch (tools/server/server.cpp)."""
+    start = read([], tool=tool).launch
+    for n_ubatch in (128, 512, 4096):
+        launch = change(start, embeddings=True, n_ubatch=n_ubatch, n_batch=max(2048, n_ubatch))
+        assert launch.n_batch == launch.n_outputs_max == n_ubatch
+        if tool == SERVER:  # llama-cli has no flag for it
+            assert read(to_argv(launch), tool=tool).launch == launch

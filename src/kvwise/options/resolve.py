@@ -52,9 +52,7 @@ def resolve(values: Mapping[str, Any], extra: tuple[str, ...]) -> Launch:
         plain |= {"n_seq_max": 4, "kv_unified": True}
     if "n_ctx" not in plain and values.get("_per_slot", 0) > 0:
         plain["n_ctx"] = plain.get("n_seq_max", 1) * values["_per_slot"]
-    launch = Launch(**plain, extra=extra)
-    if launch.embeddings and launch.n_batch > launch.n_ubatch:
-        launch = replace(launch, n_batch=launch.n_ubatch)
+    launch = _whole_batch(Launch(**plain, extra=extra))
     return replace(launch, **{k: v for k, v in derived(launch).items() if k not in values})
 
 
@@ -62,9 +60,16 @@ def change(launch: Launch, **changes: Any) -> Launch:
     """`replace`, and what the tool derives from the changed fields follows them."""
     before = derived(launch)
     follows = [name for name, value in before.items() if getattr(launch, name) == value]
-    changed = replace(launch, **changes)
+    changed = _whole_batch(replace(launch, **changes))
     after = derived(changed)
     return replace(changed, **{name: after[name] for name in follows if name not in changes})
+
+
+def _whole_batch(launch: Launch) -> Launch:
+    """A server for embeddings takes no batch larger than the micro-batch (server.cpp)."""
+    if launch.tool != BENCH and launch.embeddings and launch.n_batch > launch.n_ubatch:
+        return replace(launch, n_batch=launch.n_ubatch)
+    return launch
 
 
 def derived(launch: Launch) -> dict[str, Any]:
