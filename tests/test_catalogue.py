@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from kvwise.catalogue import context_bytes, device_of, exactly, find, gpus, running_os
+from kvwise.catalogue import context_bytes, device_of, exactly, find, gpus, running_os, typical
 from kvwise.catalogue.start import STARTS
 from kvwise.device import KINDS, Device
 from kvwise.errors import UsageError
@@ -32,6 +32,23 @@ def test_every_name_and_alias_finds_its_own_row() -> None:
         ("radeon 7900xtx", "AMD Radeon RX 7900 XTX"),
         ("M4 Max 128 GB", "Apple M4 Max (128GB, 40-core)"),
         ("arc b580", "Intel(R) Arc(TM) B580 Graphics"),
+        ("4070S", "NVIDIA GeForce RTX 4070 SUPER"),
+        ("4070 TiS", "NVIDIA GeForce RTX 4070 Ti SUPER"),
+        ("1660s", "NVIDIA GeForce GTX 1660 SUPER"),
+        ("4060m", "NVIDIA GeForce RTX 4060 Laptop GPU"),
+        ("2080 max-q", "NVIDIA GeForce RTX 2080 with Max-Q Design"),
+        ("gtx 970", "NVIDIA GeForce GTX 970"),
+        ("L40S", "NVIDIA L40S"),
+        ("6800", "AMD Radeon RX 6800"),
+        ("9070", "AMD Radeon RX 9070"),
+        ("rx 480 8gb", "AMD Radeon RX 480"),
+        ("6800 XT 16GB", "AMD Radeon RX 6800 XT"),
+        ("rx6700m", "AMD Radeon RX 6700M"),
+        ("MacBook Pro M4 Max 128GB", "Apple M4 Max (128GB, 40-core)"),
+        ("Mac Studio M2 Ultra 192 GB", "Apple M2 Ultra (192GB)"),
+        ("iMac M3", "Apple M3 (8GB)"),
+        ("radeon graphics 780M", "AMD Radeon 780M Graphics"),
+        ("titan x pascal", "NVIDIA TITAN X (Pascal)"),
     ],
 )
 def test_names_as_people_type_them(text: str, name: str) -> None:
@@ -44,6 +61,67 @@ def test_ambiguous_names_are_asked_back() -> None:
     assert "7900 XT" in str(caught.value.hint)
     assert "7900 GRE" in str(caught.value.hint)
     assert exactly("RX 7900") is None
+
+
+@pytest.mark.parametrize("text", ["2x3090", "2 x RTX 3090", "RX 7900XTX x2", "3090x4"])
+def test_several_cards_in_one_name(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        find(text)
+    assert "once for each card" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("rtx 4O90", "RTX 4090"),
+        ("4090 super", "NVIDIA GeForce RTX 4090"),
+        ("4060 12gb", "NVIDIA GeForce RTX 4060"),
+        ("titan x", "NVIDIA TITAN X (Pascal)"),
+        ("rtx 4000", "NVIDIA RTX 4000 Ada Generation"),
+    ],
+)
+def test_near_names_are_suggested(text: str, near: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        find(text)
+    assert near in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("text", ["nvidia", "geforce", "", "   ", "GPU", "gaudi 3", "x" * 5000])
+def test_what_names_no_gpu(text: str) -> None:
+    with pytest.raises(UsageError):
+        find(text)
+
+
+def test_every_row_is_whole() -> None:
+    names = [gpu.name for gpu in gpus()]
+    assert len(names) == len(set(names))
+    for gpu in gpus():
+        assert gpu.source, gpu.name
+        assert gpu.family, gpu.name
+        assert gpu.driver_name, gpu.name
+        assert 2048 <= gpu.memory_mib_nominal <= 1 << 20, gpu.name
+        assert gpu.bandwidth_gb_s is None or 50 <= gpu.bandwidth_gb_s <= 10_000, gpu.name
+        assert gpu.backends, gpu.name
+        assert ("cuda" in gpu.backends) == (gpu.compute_capability is not None), gpu.name
+        assert ("metal" in gpu.backends) == (gpu.vendor == "Apple"), gpu.name
+        if "hip" in gpu.backends:
+            assert gpu.gfx, gpu.name
+        for seen in gpu.reported.values():
+            assert seen > gpu.memory_mib_nominal // 4, gpu.name
+
+
+def test_typical_memory_by_system_and_display() -> None:
+    rows = {(each.os, each.backend, each.display): each.device for each in typical(find("4060"))}
+    assert ("macos", "metal", None) not in rows
+    windows = rows["windows", "cuda", True]
+    headless = rows["linux", "cuda", False]
+    desktop = rows["linux", "cuda", True]
+    assert windows.free_bytes < desktop.free_bytes < headless.free_bytes
+    assert (windows.reserve_bytes or 0) > (headless.reserve_bytes or 0)
+    apple = list(typical(find("M4 Max 128GB")))
+    assert [(each.os, each.backend, each.display) for each in apple] == [("macos", "metal", None)]
+    for gpu in gpus():
+        assert list(typical(gpu)), gpu.name
 
 
 def test_every_gpu_on_every_system_is_sound() -> None:

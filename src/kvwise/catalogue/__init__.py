@@ -9,11 +9,13 @@ from __future__ import annotations
 from kvwise.catalogue.gpus import Gpu, exactly, find, gpus
 from kvwise.catalogue.offline import device_of, running_os, total_mib
 from kvwise.catalogue.start import STARTS, Start, context_bytes
+from kvwise.catalogue.typical import Typical, typical
 
 __all__ = [
     "STARTS",
     "Gpu",
     "Start",
+    "Typical",
     "context_bytes",
     "device_of",
     "exactly",
@@ -21,4 +23,5 @@ __all__ = [
     "gpus",
     "running_os",
     "total_mib",
+    "typical",
 ]

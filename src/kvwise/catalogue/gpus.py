@@ -17,8 +17,17 @@ from kvwise.errors import UsageError
 _WORD = re.compile(r"[a-z]+|\d+")
 # words that vendors print and people leave out
 _NOISE = {"nvidia", "geforce", "amd", "radeon", "intel", "r", "tm", "apple", "graphics", "gpu",
-          "generation", "tesla", "qualcomm", "vram", "graphic", "card"}  # fmt: skip
+          "generation", "tesla", "qualcomm", "vram", "graphic", "card", "rx", "memory"}  # fmt: skip
 _WAY = {"gib": "gb", "g": "gb", "gig": "gb", "mobile": "laptop", "notebook": "laptop"}
+_SHORT = (
+    (re.compile(r"\bmac\s?book\s?(air|pro|neo)?\b|\bmac\s?(studio|mini|pro)\b|\bimac\b"), " "),
+    (re.compile(r"ti\s?s\b"), "ti super"),  # 4070 TiS
+    (re.compile(r"(?<!\d)(16[56]0|20[678]0|40[78]0)\s?s\b"), r"\1 super"),  # 4070S
+    (re.compile(r"(\d{4})\s?m\b"), r"\1 laptop"),  # 4060M, RX 6600M
+    (re.compile(r"max\s?-?\s?q( design)?"), "maxq"),
+)
+_MEMORY = re.compile(r"(?<!\d)(\d{1,3})\s?g(?:i?b|ig)?\b")
+_COUNT = re.compile(r"\d{1,2}\s?x\s+\S|\b\d{1,2}x(?=[a-z]*\d{3})|\S\s*x\s?\d{1,2}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +70,12 @@ def _gpu(row: dict[str, Any]) -> Gpu:
     return Gpu(**values)
 
 
+@cache
 def _words(text: str) -> tuple[str, ...]:
-    words = _WORD.findall(text.lower())
+    text = text.lower()
+    for pattern, instead in _SHORT:
+        text = pattern.sub(instead, text)
+    words = _WORD.findall(text)
     return tuple(_WAY.get(word, word) for word in words if word not in _NOISE)
 
 
@@ -97,12 +110,14 @@ def find(text: str) -> Gpu:
         return gpu
     asked = set(_words(text))
     found = [gpu for gpu in gpus() if asked and _means(asked, gpu)]
+    if not found:
+        found = _of_that_size(text)
     if len(found) == 1:
         return found[0]
     if found:
         raise UsageError(
             "{text!r} can mean {count} GPUs",
-            text=text, count=len(found), names=_listed([gpu.name for gpu in found]),
+            text=text[:80], count=len(found), names=_listed([gpu.name for gpu in found]),
             hint="one of {names}",
         )  # fmt: skip
     raise _unknown(text)
@@ -112,20 +127,48 @@ def _means(asked: set[str], gpu: Gpu) -> bool:
     return any(asked <= set(_words(name)) for name in (gpu.name, *gpu.aliases))
 
 
-def _unknown(text: str) -> UsageError:
-    names = {alias.lower(): alias for gpu in gpus() for alias in gpu.aliases}
-    import difflib  # noqa: PLC0415  (only a typing error pays for it)
+def _of_that_size(text: str) -> list[Gpu]:
+    """GPUs named with a size that their name leaves out: `RX 480 8GB`."""
+    match = _MEMORY.search(text.lower())
+    if match is None:
+        return []
+    rest = text.lower().replace(match[0], " ")
+    asked, size = set(_words(rest)), int(match[1]) * 1024
+    known = exactly(rest)
+    found = [known] if known else [gpu for gpu in gpus() if asked and _means(asked, gpu)]
+    return [gpu for gpu in found if gpu.memory_mib_nominal == size]
 
-    near = difflib.get_close_matches(text.lower()[:80], names, n=3, cutoff=0.6)
+
+def _unknown(text: str) -> UsageError:
+    if _COUNT.search(text.lower()):
+        return UsageError(
+            "{text!r} is no single GPU", text=text[:80], hint="give --gpu once for each card"
+        )
+    near = _near(text)
     if near:
         return UsageError(
-            "no GPU called {text!r} in the catalogue", text=text,
-            names=_listed([names[each] for each in near]), hint="did you mean {names}?",
+            "no GPU called {text!r} in the catalogue", text=text[:80], names=_listed(near),
+            hint="did you mean {names}?",
         )  # fmt: skip
     return UsageError(
-        "no GPU called {text!r} in the catalogue", text=text,
+        "no GPU called {text!r} in the catalogue", text=text[:80],
         hint="give its size instead, like 8GiB",
     )  # fmt: skip
+
+
+def _near(text: str) -> list[str]:
+    """Names that share the longest number with what was typed, else names spelt alike."""
+    numbers = sorted((word for word in _words(text[:80]) if len(word) > 2 and word.isdigit()),
+                     key=len, reverse=True)  # fmt: skip
+    for number in numbers:
+        found = [gpu.name for gpu in gpus() if number in _words(gpu.name)]
+        if found:
+            return found
+    import difflib  # noqa: PLC0415  (only a typing error pays for it)
+
+    names = {alias.lower(): alias for gpu in gpus() for alias in gpu.aliases}
+    near = difflib.get_close_matches(text.lower()[:80], names, n=3, cutoff=0.6)
+    return [names[each] for each in near]
 
 
 def _listed(names: list[str]) -> str:
