@@ -41,13 +41,9 @@ def planned(found: DeviceReport, system: str) -> Device:
     """The device to plan with."""
     advice = advise(found, system)
     known = exactly(found.name)
-    bandwidth, capability, sm_count = (
-        found.bus_bytes_per_s or None, found.compute_capability, found.sm_count
-    )  # fmt: skip
-    if known:
-        capability, sm_count = capability or known.compute_capability, sm_count or known.sm_count
-        if known.bandwidth_gb_s:
-            bandwidth = round(known.bandwidth_gb_s * 10**9)
+    bandwidth = found.bus_bytes_per_s or None
+    if known and known.bandwidth_gb_s:
+        bandwidth = round(known.bandwidth_gb_s * 10**9)
     return Device(
         name=found.name,
         kind=found.backend if found.backend in KINDS else "generic",

@@ -54,11 +54,12 @@ class Answer:
 def ask(
     request: Mapping[str, Any],
     *,
-    limits: Mapping[str, float] = LIMITS_S,
-    limit_s: float = LIMIT_S,
-    whole_s: float = WHOLE_S,
+    patience: float = 1.0,
 ) -> Answer:
-    """Run one task of `child` and return what it told, within `whole_s` and a little."""
+    """Run one task of `child` and return what it told; `patience` multiplies every limit of time.
+
+    Returns within WHOLE_S and a little in any case.
+    """
     child = subprocess.Popen(
         [sys.executable, "-I", "-c", _START, _ROOT],
         stdin=subprocess.PIPE,
@@ -71,18 +72,19 @@ def ask(
     threading.Thread(target=_hear, args=(child, lines), daemon=True).start()
     heard = _Heard(str(request.get("backend", "")))
     hung_s = 0.0
-    end = time.monotonic() + whole_s
+    end = time.monotonic() + WHOLE_S * patience
     try:
         assert child.stdin is not None  # noqa: S101  (asked for above)
         with contextlib.suppress(OSError):  # it can have crashed already
             child.stdin.write(json.dumps(dict(request)).encode() + b"\n")
             child.stdin.flush()
         while not heard.ending:
-            allowed = min(limits.get(heard.phase, limit_s), max(0.0, end - time.monotonic()))
+            limit = LIMITS_S.get(heard.phase, LIMIT_S) * patience
+            allowed = max(0.0, min(limit, end - time.monotonic()))
             try:
                 line = lines.get(timeout=allowed)
             except queue.Empty:
-                hung_s = allowed or whole_s
+                hung_s = allowed or WHOLE_S * patience
                 break
             if line is None:
                 break

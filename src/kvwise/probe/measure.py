@@ -125,12 +125,14 @@ def _take(card: Card, terms: Terms, ceiling: int, held: list[_Held], say: Say) -
     most, left = min(ceiling, card.max_block), ceiling
     while left >= SMALLEST and len(held) < MOST_BLOCKS:
         found = search.largest(min(most, left))
-        if not held:
-            say(largest_block_bytes=found.size if found else 0)
         if found is None:
             break
+        if not held:
+            say(largest_block_bytes=found.size)
         held.append(found)
         most, left = min(most, found.size), left - found.size
+    if not held:
+        say(largest_block_bytes=0)
     if search.late:
         say(note="time_limit", seconds=round(terms.seconds))
     if search.contended:

@@ -37,7 +37,8 @@ class Wish:
 
     `quick`: nothing is taken. `full`: measure even what other programs use. `margin` bytes stay
     free on each device (None: by display). `only`: these backends. `libraries`: a driver's library
-    by backend (also `nvml`, `dxgi`) instead of the one that the system finds.
+    by backend (also `nvml`, `dxgi`) instead of the one that the system finds. `patience`
+    multiplies the time that a driver is given for an answer.
     """
 
     quick: bool = False
@@ -45,6 +46,7 @@ class Wish:
     margin: int | None = None
     only: tuple[str, ...] = ()
     libraries: Mapping[str, str] = field(default_factory=dict)
+    patience: float = 1.0
 
 
 def survey(wish: Wish, tell: Callable[[str], None] = lambda _device: None) -> Report:
@@ -53,7 +55,7 @@ def survey(wish: Wish, tell: Callable[[str], None] = lambda _device: None) -> Re
     found: list[DeviceReport] = []
     failures: list[tuple[str, Note]] = []
     for name in wish.only or expected(wish.libraries):
-        answer = ask({"task": "list", "backend": name, "library": _given(wish, name)})
+        answer = _asked(wish, {"task": "list", "backend": name, "library": _given(wish, name)})
         if answer.done:
             found += _Backend(name, wish, busy).all(answer.devices, tell)
         elif answer.ending != "missing":
@@ -86,6 +88,10 @@ def running_engines() -> tuple[str, ...]:
     return tuple(sorted(each for each in names if each.lower().removesuffix(".exe") in ENGINES))
 
 
+def _asked(wish: Wish, request: Mapping[str, Any]) -> Answer:
+    return ask(request, patience=wish.patience)
+
+
 def _given(wish: Wish, name: str) -> str | None:
     return wish.libraries.get(name)
 
@@ -114,7 +120,7 @@ class _Backend:
     def _nvml_cards(self) -> dict[str, dict[str, Any]]:
         """NVIDIA's management facts by PCI address; a card that they hang on is left alone."""
         given = _given(self._wish, "nvml")
-        answer = ask({"task": "nvml", "backend": "nvml", "library": given})
+        answer = _asked(self._wish, {"task": "nvml", "backend": "nvml", "library": given})
         self._nvml = (given or True) if answer.done else False
         return {str(card.get("pci")): card for card in answer.devices}
 
@@ -170,7 +176,8 @@ class _Backend:
 
     def _ask(self, task: str, each: DeviceReport) -> Answer:
         ceiling = host().usable_bytes // 2 if each.software else None
-        return ask(
+        return _asked(
+            self._wish,
             {
                 "task": task,
                 "backend": self._name,
@@ -186,7 +193,7 @@ class _Backend:
                 "seconds": _SEARCH_S,
                 "judge_spill": not (each.software or each.unified),
                 "bus": each.bus_bytes_per_s or 0,
-            }
+            },
         )
 
     def _told(self, each: DeviceReport, answer: Answer, outcome: str) -> DeviceReport:
