@@ -31,7 +31,7 @@ MAKERS = {"phrase": 0, "Phrase": 0, "template": 0, "make_command": 0, "Setting":
 OF_ARCH = {"lie": 0, "need": 1}
 """Methods of `arch.draft.Draft`, which puts PREFIX before what it is given."""
 PREFIX = "{architecture} model: "
-KEYWORDS = {"hint", "help"}
+KEYWORDS = {"hint", "help", "why"}
 NAMES = {"hint", "why", "rule", "sentence", "_HINT", "_NOTES", "_SENTENCES", "_STAND_IN", "_UNSEEN"}
 """Variables (or tables) whose strings are sentences."""
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)  # a fixed date: the files change only with their words

@@ -38,6 +38,8 @@ class Device:
     unified: bool = False
     source: str = ""
     max_block_bytes: int | None = None
+    system: str = ""  # linux, windows, macos; empty = unknown
+    overhead_bytes: int | None = None  # what the driver was measured to take beside the buffers
     reserve_reason: Phrase | None = field(default=None, compare=False)
 
     @classmethod

@@ -59,6 +59,7 @@ def device_of(
         sm_count=gpu.sm_count,
         reserve_bytes=row.reserve * MIB,
         unified=gpu.unified,
+        system=os,
         source=f"catalogue, {os} {backend}, total {source}",
         reserve_reason=reason(row),
     )

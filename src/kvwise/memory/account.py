@@ -15,9 +15,11 @@ from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory import reasons
 from kvwise.memory.backends import kind_of
+from kvwise.memory.blocks import largest
 from kvwise.memory.ledger import Ledger, Line, Note, Part
 from kvwise.memory.loader import CPU
 from kvwise.memory.made import ComputeMode, Made, make, parts
+from kvwise.memory.overhead import basis as overhead_basis
 from kvwise.memory.overhead import overhead
 from kvwise.memory.parts.beside import Beside, beside
 from kvwise.memory.parts.companions import NONE, Companions
@@ -60,14 +62,15 @@ def account(
         devices=more.devices,
         lines=tuple(lines),
         caches=made.caches,
-        notes=(*_notes(made), *more.notes, *_may_fill(lines[-1])),
+        notes=(*_notes(made), *more.notes, *_limits(lines), *_may_fill(lines[-1])),
         doubts=_each_once((*_doubts(made, more.devices), *more.doubts)),
         compute_mode=compute_mode,
     )
 
 
 def _gpu_line(made: Made, number: int, device: Device, own: tuple[Part, ...], more: Beside) -> Line:
-    extra, why = overhead(device)
+    taken, why = overhead(device)
+    block = largest(more.contexts, more.on(number), device)
     reason = _reasons(made, number, buffer_name(device))
     return Line(
         buffer=buffer_name(device),
@@ -75,9 +78,11 @@ def _gpu_line(made: Made, number: int, device: Device, own: tuple[Part, ...], mo
         host=False,
         parts=own or (Part(buffer_name(device)),),
         extras=more.on(number),
-        overhead_bytes=extra,
+        overhead_bytes=taken,
         free_bytes=device.free_bytes or None,
-        basis=made.basis,
+        largest_block_bytes=block.nbytes if block else 0,
+        max_block_bytes=device.max_block_bytes,
+        basis=made.basis | {"overhead": overhead_basis(device)},
         reasons=reason | {"overhead": why},
     )
 
@@ -121,6 +126,23 @@ def _notes(made: Made) -> Iterator[Note]:
     codes += made.compute.codes
     for code in codes:
         yield reasons.note(code, made.context, made.weights)
+
+
+def _limits(lines: Sequence[Line]) -> Iterator[Note]:
+    """Devices on which a single allocation is larger than any that succeeds."""
+    for line in lines:
+        limit = line.max_block_bytes
+        if limit is not None and line.largest_block_bytes > limit:
+            yield Note(
+                "single_allocation_limit",
+                phrase(
+                    "{buffer} needs {size} in one piece, the largest block there is {limit}: fewer "
+                    "layers there, a shorter context or smaller cache types make it smaller",
+                    buffer=line.buffer,
+                    size=show(line.largest_block_bytes),
+                    limit=show(limit),
+                ),
+            )
 
 
 def _may_fill(line: Line) -> Iterator[Note]:

@@ -13,10 +13,14 @@ from dataclasses import dataclass, replace
 from kvwise import builds
 from kvwise.device import Device
 from kvwise.gguf.types import GGMLType
-from kvwise.units import pad
+from kvwise.units import GIB, pad
 
 HOST_ALIGNMENT = 32
 """Bytes: the CPU buffer type's alignment, also of pinned memory (ggml-cpu, TENSOR_ALIGNMENT)."""
+
+
+ANY_SIZE = 1 << 62
+"""A largest buffer that only the machine itself can tell (`Device.max_block_bytes`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,9 @@ class BackendKind:
     `prefix` names its buffers (`CUDA0`); `host_buffer` its pinned host memory, empty = none;
     `row_padding` elements to which the last row of a quantized tensor is padded, 0 = never;
     `asynchronous` = async copies and events, which pipeline parallelism needs; `maps_host` = can
-    use a mapped file in place; `op_offload_batch` = rows from which it takes work of host weights.
+    use a mapped file in place; `op_offload_batch` = rows from which it takes work of host weights;
+    `chunk_bytes` = where it cuts weights, caches and compute buffers, 0 = one allocation each;
+    `source` = where its figures were read, `verified` = they were checked against measurements.
     """
 
     name: str
@@ -37,19 +43,35 @@ class BackendKind:
     asynchronous: bool = False
     maps_host: bool = False
     op_offload_batch: int = 0
+    chunk_bytes: int = 0
     verified: bool = True
+    source: str = ""
 
 
 _ROWS = (
-    BackendKind("generic", "VGPU"),
-    BackendKind("cuda", "CUDA", "CUDA_Host", 128, 512, True, op_offload_batch=32),
-    BackendKind("hip", "ROCm", "ROCm_Host", 128, 512, True, op_offload_batch=32, verified=False),
+    BackendKind("generic", "VGPU", source="zoo/README.md: a device behind RPC, 18,000 figures"),
     BackendKind(
-        "vulkan", "Vulkan", "Vulkan_Host", 64, 0, True, op_offload_batch=32, verified=False
+        "cuda", "CUDA", "CUDA_Host", 128, 512, True, op_offload_batch=32,
+        source="ggml-cuda.cu get_alignment (128), get_alloc_size (MATRIX_ROW_PADDING 512), no "
+        "get_max_size, get_props (async, events, pinned), offload_op; zoo/golden `cuda`",
     ),
-    BackendKind("metal", "MTL", "", 32, 0, True, maps_host=True, verified=False),
-    BackendKind("rpc", "RPC", "", 128),
-)
+    BackendKind(
+        "hip", "ROCm", "ROCm_Host", 128, 512, True, op_offload_batch=32, verified=False,
+        source="the CUDA source compiled for HIP; its flash attention kernels depend on the card",
+    ),
+    BackendKind(
+        "vulkan", "Vulkan", "Vulkan_Host", 64, 0, True, op_offload_batch=32, chunk_bytes=GIB,
+        verified=False,
+        source="ggml-vulkan.cpp: alignment is minStorageBufferOffsetAlignment (16 to 256 by "
+        "driver), alloc size the tensor's own, GGML_VK_SUBALLOCATION_BLOCK_SIZE 1 GiB",
+    ),
+    BackendKind(
+        "metal", "MTL", "", 32, 0, True, maps_host=True, chunk_bytes=ANY_SIZE, verified=False,
+        source="ggml-metal.cpp: alignment 32, cut at maxBufferLength (a property of the machine), "
+        "scratch of flash attention, experts and sorting inside their results",
+    ),
+    BackendKind("rpc", "RPC", "", 128, source="ggml-rpc.cpp: asks the other side"),
+)  # fmt: skip
 
 KINDS: dict[str, BackendKind] = {row.name: row for row in _ROWS}
 

@@ -20,6 +20,7 @@ from kvwise import builds
 from kvwise.device import Device
 from kvwise.gguf.model import Model
 from kvwise.memory.backends import kind_of
+from kvwise.memory.kernels import ATTENDS
 from kvwise.memory.placement import HOST, Placement
 
 if TYPE_CHECKING:
@@ -156,14 +157,17 @@ def _state_after(model: Model, layer: int) -> int | None:
 
 def supported(model: Model, context: Context, device: Device, layer: int) -> bool:
     """Whether a device has flash attention for this layer's heads and cache types."""
-    if not kind_of(device).row_padding:  # only CUDA and its HIP build restrict it
-        return True
+    kind = kind_of(device)
     cached = has_cache(model) and model.architecture not in CROSS
     k_type = _as_read(context.type_k) if cached else "f16"
     v_type = _as_read(context.type_v) if cached else "f16"
+    k, v = model.n_embd_head_k(layer), model.n_embd_head_v(layer)
+    if kind.name in ATTENDS:
+        return ATTENDS[kind.name](k, v, k_type, v_type)
+    if not kind.row_padding:  # the other kinds take everything
+        return True
     if k_type != v_type or k_type not in _KV_TYPES:
         return False
-    k, v = model.n_embd_head_k(layer), model.n_embd_head_v(layer)
     if k in _EQUAL_HEADS:
         return k == v
     ratio = model.n_gqa(layer)

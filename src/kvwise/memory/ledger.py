@@ -111,6 +111,8 @@ class Line:
     """All bytes on one device, or on the host (`host` true; its buffer types in `parts`).
 
     `parts` are the model and its context alone; `extras` what stands beside them.
+    `largest_block_bytes` is the largest single allocation behind the buffers, `max_block_bytes` the
+    largest that succeeds, if that is known.
     """
 
     buffer: str
@@ -120,6 +122,8 @@ class Line:
     extras: tuple[Extra, ...] = ()
     overhead_bytes: int = 0
     free_bytes: int | None = None
+    largest_block_bytes: int = 0
+    max_block_bytes: int | None = None
     basis: dict[str, Basis] = field(default_factory=dict)
     reasons: dict[str, Phrase] = field(default_factory=dict)
 
@@ -166,6 +170,14 @@ class Line:
         return None if self.free_bytes is None else self.free_bytes - self.total_bytes
 
     @property
+    def misses_bytes(self) -> int:
+        """What is missing: of the free bytes, or of the largest single block if that is more."""
+        short = -(self.headroom_bytes or 0)
+        if self.max_block_bytes is not None:
+            short = max(short, self.largest_block_bytes - self.max_block_bytes)
+        return max(0, short)
+
+    @property
     def headroom_at_worst_bytes(self) -> int | None:
         """The same when all that may come with use has come."""
         left = self.headroom_bytes
@@ -206,8 +218,7 @@ class Ledger:
     @property
     def misses_by_bytes(self) -> int:
         """What is missing, added up over devices and host; lines of unknown size never miss."""
-        left = (line.headroom_bytes for line in self.lines)
-        return sum(-bytes_left for bytes_left in left if bytes_left is not None and bytes_left < 0)
+        return sum(line.misses_bytes for line in self.lines)
 
     @property
     def fits(self) -> bool:

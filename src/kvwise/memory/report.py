@@ -146,6 +146,8 @@ def _line(line: Line, language: str) -> dict[str, Any]:
         "up_to_bytes": line.up_to_bytes,
         "free_bytes": line.free_bytes,
         "headroom_bytes": line.headroom_bytes,
+        "largest_block_bytes": line.largest_block_bytes,
+        "max_block_bytes": line.max_block_bytes,
         "basis": dict(line.basis),
         "reasons": {part: say(why, language) for part, why in line.reasons.items()},
     }

@@ -20,9 +20,11 @@ from kvwise.text import Phrase, phrase
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """`devices` are those of the model and then those that only something here uses."""
+    """`devices` are those of the model and then those that only something here uses; `contexts`
+    the model's own context and its draft's."""
 
     devices: tuple[Device, ...]
+    contexts: tuple[Made, ...]
     extras: tuple[Extra, ...]
     notes: tuple[Note, ...]
     doubts: tuple[Phrase, ...]
@@ -52,6 +54,7 @@ def beside(
     found += held.extras(target, draft)
     return Beside(
         devices=tuple(seats.devices),
+        contexts=(target,) if draft is None else (target, draft.made),
         extras=tuple(found),
         notes=tuple(_notes(target.launch, companions)),
         doubts=tuple(_doubts(draft)),

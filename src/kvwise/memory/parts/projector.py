@@ -18,7 +18,7 @@ from kvwise.gguf.header import Header, Tensor
 from kvwise.launch import Launch
 from kvwise.memory.backends import kind_of, tensor_size
 from kvwise.memory.compute.devices import backends_for
-from kvwise.memory.ledger import Extra
+from kvwise.memory.ledger import Basis, Extra
 from kvwise.memory.loader import CPU
 from kvwise.memory.parts.seats import Seats
 from kvwise.memory.parts.vision.eye import Eye, eye_of, projector
@@ -126,7 +126,7 @@ def _images(header: Header, launch: Launch, device: Device | None, seats: Seats)
         size = max(start.sizes[number], most.sizes[number])
         if not size:
             continue
-        basis = "estimated" if "estimated" in {start.basis, most.basis} else "computed"
+        basis: Basis = "computed" if start.basis == most.basis == "computed" else "estimated"
         yield Extra(
             of="mmproj",
             name=_name(header),
