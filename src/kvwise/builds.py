@@ -136,6 +136,10 @@ CUDA_OPERATIONS = _seen(
     "CUDA runs operations on inputs with gaps that it did not before",
     "ggml/src/ggml-cuda/ggml-cuda.cu device_supports_op",
 )
+EMPTY_CACHE_TURNED = _seen(
+    "a cache without layers is turned too where an indexer asks, which divides by zero",
+    "src/llama-kv-cache.cpp (n_rot_k)",
+)
 NEWER_ARCHITECTURES = _seen("architectures that came later", "src/llama-arch.cpp LLM_ARCH_NAMES")
 
 

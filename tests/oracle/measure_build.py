@@ -62,8 +62,23 @@ def asked(config: Row, build: str) -> tuple[Launch, tuple[Device, ...]]:
     return zoo.launch, devices
 
 
+TRIES = 4
+
+
 def measure(tool: Path, twin: Path, config: Row, build: str) -> Row:
-    """What the tool says about one configuration, or why it does not."""
+    """What the tool says about one configuration, or why it does not.
+
+    Now and then it ends before its log is written, so what is not whole is asked again.
+    """
+    said: Row = {}
+    for _ in range(TRIES):
+        said = ask(tool, twin, config, build)
+        if said.get("compute") or "refused" in said:
+            break
+    return said
+
+
+def ask(tool: Path, twin: Path, config: Row, build: str) -> Row:
     launch, devices = asked(config, build)
     try:
         if not devices:

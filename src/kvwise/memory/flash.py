@@ -47,6 +47,7 @@ CHUNK_TOKENS = 16
 _EQUAL_HEADS = frozenset({40, 64, 72, 80, 96, 112, 128, 256})
 _GROUPED_HEADS = {192: (128, 8), 320: (256, 32), 512: (512, 1), 576: (512, 1)}
 _KV_TYPES = frozenset({"f32", "f16", "bf16", "q4_0", "q8_0"})
+_MORE_KV_TYPES = _KV_TYPES | {"q4_1", "q5_0", "q5_1"}
 
 
 def attention_available(
@@ -166,7 +167,10 @@ def supported(model: Model, context: Context, device: Device, layer: int) -> boo
         return ATTENDS[kind.name](k, v, k_type, v_type)
     if not kind.row_padding:  # the other kinds take everything
         return True
-    if k_type != v_type or k_type not in _KV_TYPES:
+    if context.since(builds.CUDA_MIXED_CACHES):
+        if not _MORE_KV_TYPES.issuperset((k_type, v_type)):
+            return False
+    elif k_type != v_type or k_type not in _KV_TYPES:
         return False
     if k in _EQUAL_HEADS:
         return k == v

@@ -169,7 +169,8 @@ def check_resolved(model: Model, context: Context, flash_off: bool) -> None:
         )
     k = cache_type(context.type_k)
     ragged = flash_off and k.quantized and _k_row_is_ragged(model, k)
-    if ragged or _values_lose_their_heads(model, context, flash_off=flash_off):
+    headless = _values_lose_their_heads(model, context, flash_off=flash_off)
+    if ragged or headless or _turns_no_layers(model, context):
         raise Refused(
             "internal_abort",
             "llama.cpp stops on an internal assertion while it builds the graph",
@@ -181,6 +182,12 @@ def _lone_sequence_is_cut(model: Model, context: Context) -> bool:
     """Newer builds also size one sequence alone, and cut it by the streams of the cache."""
     alone = model.architecture in DECAYING and context.since(builds.ONE_SEQUENCE_TOO)
     return alone and min(context.n_ctx, context.n_ubatch) % context.n_stream > 0
+
+
+def _turns_no_layers(model: Model, context: Context) -> bool:
+    """DeepSeek V4's cache of layers that see everything is empty; newer builds size its turns."""
+    same = model.n_embd_head_k(0) == model.indexer_head_size
+    return model.architecture == "deepseek4" and same and context.since(builds.EMPTY_CACHE_TURNED)
 
 
 def _values_lose_their_heads(model: Model, context: Context, *, flash_off: bool) -> bool:

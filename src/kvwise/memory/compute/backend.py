@@ -11,8 +11,26 @@ from dataclasses import dataclass
 
 from kvwise.memory.compute.graph import Tensor, nbytes
 
+Kept = dict[int, list[int]]
+"""Index of a node -> indices of tensors that are not given back before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What a backend sees of a split beside its nodes.
+
+    `sources` per tensor as indices (-1 = none), copies put in; `uses`: how often nodes of the
+    whole graph read a tensor; `after`: the node that follows the split.
+    """
+
+    sources: Sequence[Sequence[int]]
+    uses: Sequence[int]
+    after: Tensor | None
+
+
 AllocSize = Callable[[Tensor, Sequence[Tensor | None]], int]
 Answer = Callable[[Tensor], bool]
+Arrange = Callable[[list[Tensor], Reader], Kept]
 
 
 def plain_size(tensor: Tensor, sources: Sequence[Tensor | None]) -> int:  # noqa: ARG001
@@ -37,7 +55,8 @@ class Backend:
     `alignment` in bytes; `alloc_size` bytes asked for a tensor, given its sources as they are
     after copies were put in; `supports` whether a node can run here; `wants` whether the device
     takes a node whose weight is in host memory (op_offload); `asynchronous`: copies and events
-    that pipeline parallelism needs.
+    that pipeline parallelism needs; `arrange` puts the nodes of a split into the order that the
+    device wants (in place) and says what is kept until when.
     """
 
     name: str
@@ -46,3 +65,4 @@ class Backend:
     supports: Answer = always
     wants: Answer = never
     asynchronous: bool = False
+    arrange: Arrange | None = None

@@ -57,7 +57,7 @@ def job(  # noqa: PLR0917  (the order of `compute`)
 ) -> Job:
     """Gather what was resolved; `devices` are those that `placement.select` chose."""
     weights = weigh(model, launch, placement, devices)
-    return Job(model, context, placement, caches, weights, backends_for(devices))
+    return Job(model, context, placement, caches, weights, backends_for(devices, context.build))
 
 
 def batch(model: Model, context: Context) -> Batch:

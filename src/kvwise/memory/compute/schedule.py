@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from kvwise import builds
 from kvwise.memory.compute.assign import assign
-from kvwise.memory.compute.backend import Backend
+from kvwise.memory.compute.backend import Backend, Kept, Reader
 from kvwise.memory.compute.graph import (
     FLAG_INPUT,
     FLAG_OUTPUT,
@@ -21,6 +21,9 @@ from kvwise.memory.compute.graph import (
     Graph,
     Tensor,
 )
+
+MAX_SOURCES = 10
+"""Sources of a node (GGML_MAX_SRC)."""
 
 SPLIT_INPUTS = 30
 """Inputs after which a split is full (GGML_SCHED_MAX_SPLIT_INPUTS), in older builds."""
@@ -67,14 +70,22 @@ def schedule(
     `build` of llama.cpp, whose rules apply.
     """
     backend_of = assign(graph, backends, op_offload=op_offload, pins=graph.pins if pinned else {})
-    return _Splitter(graph, backend_of, n_copies, build).run()
+    return _Splitter(graph, backends, backend_of, n_copies, build).run()
 
 
 class _Splitter:
     """Pass 5: cut the node list into runs of one backend and copy what they cannot read."""
 
-    def __init__(self, graph: Graph, backend_of: list[int], n_copies: int, build: int) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        backends: Sequence[Backend],
+        backend_of: list[int],
+        n_copies: int,
+        build: int,
+    ) -> None:
         self.graph = graph
+        self.arrange = [backend.arrange for backend in backends]
         self.n_copies = n_copies
         self.limited = not builds.has(build, builds.SPLITS_UNLIMITED)
         self.inputs_apart = builds.has(build, builds.INPUTS_FROM_LEAFS)
@@ -179,16 +190,18 @@ class _Splitter:
 
     def _emit(self) -> None:
         """The final order: before each split its keep-alive views and copies."""
-        out, nodes = self.out, self.graph.nodes
-        for split in out.splits:
+        out = self.out
+        orders, kept = self._arranged()
+        for number, split in enumerate(out.splits):
             for source in split.inputs:
                 keep = Tensor("NONE", source.type, source.ne, source.nb, (), source.root)
                 self._add(keep, (source.index,))
                 out.nodes.append((keep, out.backend_of[source.index]))
                 out.nodes.append((self.copies[source.index, split.backend][0], split.backend))
-            out.nodes.extend(
-                (nodes[i], out.backend_of[nodes[i].index]) for i in range(split.start, split.end)
-            )
+            for node in orders[number]:
+                out.nodes.append((node, out.backend_of[node.index]))
+                if node.index in kept:
+                    self._keep(kept[node.index], split.backend)
         if self.n_copies > 1:
             for source in self.graph_inputs:
                 there = out.backend_of[source.index]
@@ -198,3 +211,39 @@ class _Splitter:
                     copies = self.copies[source.index, split.backend]
                     out.leafs.extend((copy, split.backend) for copy in copies)
         out.leafs.extend((leaf, out.backend_of[leaf.index]) for leaf in self.graph.leafs)
+
+    def _arranged(self) -> tuple[list[list[Tensor]], Kept]:
+        """The nodes of each split as its device wants them, and what is kept until which."""
+        out, nodes = self.out, self.graph.nodes
+        orders = [nodes[split.start : split.end] for split in out.splits]
+        kept: Kept = {}
+        if not any(self.arrange):
+            return orders, kept
+        uses = _uses(out.sources)
+        for number, split in enumerate(out.splits):
+            arrange = self.arrange[split.backend]
+            if arrange is None:
+                continue
+            after = nodes[split.end] if split.end < len(nodes) else None
+            for index, held in arrange(orders[number], Reader(out.sources, uses, after)).items():
+                kept[index] = list(dict.fromkeys(kept.get(index, []) + held))
+        return orders, kept
+
+    def _keep(self, held: Sequence[int], backend: int) -> None:
+        """Views that read what must not be given back yet."""
+        for first in range(0, len(held), MAX_SOURCES):
+            some = held[first : first + MAX_SOURCES]
+            like = self.out.tensors[some[0]]
+            keep = Tensor("NONE", like.type, like.ne, like.nb, (), like.root)
+            self._add(keep, some)
+            self.out.nodes.append((keep, backend))
+
+
+def _uses(sources: Sequence[Sequence[int]]) -> list[int]:
+    """How often each tensor is read."""
+    uses = [0] * len(sources)
+    for each in sources:
+        for source in each:
+            if source >= 0:
+                uses[source] += 1
+    return uses

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
+from kvwise import builds
 from kvwise.device import Device
+from kvwise.memory import backends
 from kvwise.memory.backends import HOST_ALIGNMENT, kind_of
 from kvwise.memory.compute.backend import Backend, plain_size
-from kvwise.memory.compute.devices import cuda, metal, vulkan
+from kvwise.memory.compute.devices import cuda, cuda_keeps, metal, vulkan
 
 _PROCESSOR = Backend("CPU", HOST_ALIGNMENT)
 
@@ -18,19 +21,31 @@ _RULES = {
 """Kind -> bytes asked, operations that run, work taken over from the processor."""
 
 
-def backend_of(device: Device, number: int) -> Backend:
+def backend_of(device: Device, number: int, build: int = builds.OLDEST) -> Backend:
     """The scheduler's view of one device."""
     kind = kind_of(device)
+    asynchronous = backends.asynchronous(kind, build)
     if kind.name in _RULES:
-        return Backend(f"GPU{number}", kind.alignment, *_RULES[kind.name], kind.asynchronous)
-    if kind.row_padding:  # CUDA, and HIP that is built from the same source
-        return Backend(
-            f"GPU{number}", kind.alignment, cuda.alloc_size, cuda.supports, cuda.wants,
-            kind.asynchronous,
-        )  # fmt: skip
-    return Backend(f"GPU{number}", kind.alignment, asynchronous=kind.asynchronous)
+        return Backend(f"GPU{number}", kind.alignment, *_RULES[kind.name], asynchronous)
+    if not kind.row_padding:
+        return Backend(f"GPU{number}", kind.alignment, asynchronous=asynchronous)
+    # CUDA, and HIP that is built from the same source
+    mixed = builds.has(build, builds.CUDA_MIXED_CACHES)
+    newer = builds.has(build, builds.CUDA_OPERATIONS)
+    return Backend(
+        f"GPU{number}",
+        kind.alignment,
+        partial(cuda.alloc_size, newer=True) if mixed else cuda.alloc_size,
+        partial(cuda.supports, mixed=mixed, newer=newer) if mixed or newer else cuda.supports,
+        cuda.wants,
+        asynchronous,
+        cuda_keeps.kept if builds.has(build, builds.CUDA_KEEPS_FUSED) else None,
+    )
 
 
-def backends_for(devices: Sequence[Device]) -> tuple[Backend, ...]:
+def backends_for(devices: Sequence[Device], build: int = builds.OLDEST) -> tuple[Backend, ...]:
     """Backends in priority order, the processor last."""
-    return (*(backend_of(device, number) for number, device in enumerate(devices)), _PROCESSOR)
+    return (
+        *(backend_of(device, number, build) for number, device in enumerate(devices)),
+        _PROCESSOR,
+    )

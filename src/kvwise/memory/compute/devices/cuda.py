@@ -1,7 +1,7 @@
 """CUDA: bytes asked per tensor, operations that run, and what it takes from the processor.
 
 Sources: ggml/src/ggml-cuda/ggml-cuda.cu (get_alloc_size, device_supports_op, offload_op) and
-fattn.cu (kernel choice, f16 copies of K and V), b10605, default build options, compute
+fattn.cu (kernel choice, f16 copies of K and V), b10605 and b11549, default build options, compute
 capability 8.9 or newer (on Turing and Ampere the kernel for one or two rows differs a little,
 which no prompt graph meets).
 """
@@ -22,13 +22,14 @@ OFFLOAD_BATCH = 32
 _EQUAL_HEADS = frozenset({40, 64, 72, 80, 96, 112, 128, 256})
 _KV_STRIDE = 256
 _KV_TYPES = frozenset({"f32", "f16", "bf16", "q4_0", "q8_0"})
+_MORE_KV_TYPES = _KV_TYPES | {"q4_1", "q5_0", "q5_1"}
 
 
-def alloc_size(tensor: Tensor, sources: Sequence[Tensor | None]) -> int:
-    """Bytes asked for a tensor in CUDA memory."""
+def alloc_size(tensor: Tensor, sources: Sequence[Tensor | None], *, newer: bool = False) -> int:
+    """Bytes asked for a tensor in CUDA memory; `newer`: CUDA_MIXED_CACHES holds."""
     size = nbytes(tensor)
     if tensor.op == "FLASH_ATTN_EXT":
-        return attention_size(tensor, sources, size)
+        return attention_size(tensor, sources, size, newer=newer)
     kind = tensor.type
     if kind.block > 1:
         over = tensor.ne[0] % ROW_PADDING
@@ -37,13 +38,15 @@ def alloc_size(tensor: Tensor, sources: Sequence[Tensor | None]) -> int:
     return size
 
 
-def attention_size(tensor: Tensor, sources: Sequence[Tensor | None], size: int) -> int:
+def attention_size(
+    tensor: Tensor, sources: Sequence[Tensor | None], size: int, *, newer: bool
+) -> int:
     """The result plus f16 copies of K and V, where the kernel needs them."""
     q, k, v, mask = sources[:4]
-    kernel = attention_kernel(q, k, v, mask, tensor.params)
+    kernel = attention_kernel(q, k, v, mask, tensor.params, newer=newer)
     if kernel == "none" or k is None or v is None:
         return size
-    only_f32 = kernel == "vector"
+    only_f32 = kernel == "vector" and not (newer and _no_vector_kernel(k, v))
     if k.type.name != "f16" and (not only_f32 or k.type.name == "f32"):
         size = _pad(size, 128) + 2 * k.elements
     # latent attention keeps V inside K: one copy serves both
@@ -53,12 +56,24 @@ def attention_size(tensor: Tensor, sources: Sequence[Tensor | None], size: int) 
     return size
 
 
+def _no_vector_kernel(k: Tensor, v: Tensor) -> bool:
+    """Types that the vector kernel was not compiled for: it reads copies in f16."""
+    one, two = ("f16" if t.type.name == "f32" else t.type.name for t in (k, v))
+    return one != two or one not in _KV_TYPES
+
+
 def _pad(size: int, to: int) -> int:
     return (size + to - 1) // to * to
 
 
 def attention_kernel(
-    q: Tensor | None, k: Tensor | None, v: Tensor | None, mask: Tensor | None, max_bias: float
+    q: Tensor | None,
+    k: Tensor | None,
+    v: Tensor | None,
+    mask: Tensor | None,
+    max_bias: float,
+    *,
+    newer: bool = False,
 ) -> str:
     """Which flash-attention kernel runs: `none`, `vector` or `matrix` (tensor cores)."""
     if q is None or k is None or v is None:
@@ -70,24 +85,33 @@ def attention_kernel(
             grouped = False
     if (
         not _heads_fit(k.ne[0], v.ne[0], ratio, grouped=grouped)
-        or k.type is not v.type
-        or k.type.name not in _KV_TYPES
+        or not _types_fit(k.type.name, v.type.name, newer=newer)
         or (mask is not None and mask.ne[2] != 1)
     ):
         return "none"
-    return "vector" if _small_batch(q, k, ratio, grouped=grouped) else "matrix"
+    small = _small_batch(q, k, v, ratio, grouped=grouped, newer=newer)
+    return "vector" if small else "matrix"
 
 
-def _small_batch(q: Tensor, k: Tensor, ratio: int, *, grouped: bool) -> bool:
+def _types_fit(k: str, v: str, *, newer: bool) -> bool:
+    if newer:
+        return k in _MORE_KV_TYPES and v in _MORE_KV_TYPES
+    return k == v and k in _KV_TYPES
+
+
+def _small_batch(
+    q: Tensor, k: Tensor, v: Tensor, ratio: int, *, grouped: bool, newer: bool
+) -> bool:
     """The kernel for one or two rows (as chosen on Ada or newer)."""
     head, rows = q.ne[0], q.ne[1]
     if head > 256 or head % 64 or head == 192 or k.ne[1] % _KV_STRIDE:
         return False
-    if k.type.block > 1:
+    if k.type.block > 1 or v.type.block > 1:
         return rows <= 2
     if rows != 1:
         return False
-    return not grouped or (q.ne[3] == 1 and not (ratio > 4 and k.ne[1] >= 8192))
+    wide = ratio > 4 and (k.ne[1] >= 8192 or (newer and head >= 256))
+    return not grouped or (q.ne[3] == 1 and not wide)
 
 
 def _heads_fit(k_head: int, v_head: int, ratio: int, *, grouped: bool) -> bool:
@@ -115,9 +139,13 @@ def wants(tensor: Tensor) -> bool:
     return tensor.rows >= OFFLOAD_BATCH
 
 
-def supports(tensor: Tensor) -> bool:
-    """Whether CUDA runs this node."""
-    rule = _RULES.get(tensor.op.partition(":")[0])
+def supports(tensor: Tensor, *, mixed: bool = False, newer: bool = False) -> bool:
+    """Whether CUDA runs this node; `mixed`: CUDA_MIXED_CACHES, `newer`: CUDA_OPERATIONS hold."""
+    op = tensor.op.partition(":")[0]
+    if op == "FLASH_ATTN_EXT":
+        q, k, v, mask = tensor.src[:4]
+        return attention_kernel(q, k, v, mask, tensor.params, newer=mixed) != "none"
+    rule = (_NEWER_RULES if newer else _RULES).get(op)
     return True if rule is None else rule(tensor)
 
 
@@ -212,6 +240,48 @@ def _contiguous(tensor: Tensor) -> bool:
     return is_contiguous(_first(tensor))
 
 
+def _floating(tensor: Tensor) -> bool:
+    return _first(tensor).type.name in _FLOATS
+
+
+def _rows_in_f32(tensor: Tensor) -> bool:
+    x = _first(tensor)
+    return x.type is F32 and is_contiguous(x, 1)
+
+
+def _f32(tensor: Tensor) -> bool:
+    return _first(tensor).type is F32
+
+
+def _same_float(tensor: Tensor) -> bool:
+    x = _first(tensor)
+    return x.type is tensor.type and x.type.name in ("f32", "bf16")
+
+
+def _clamp(tensor: Tensor) -> bool:
+    return is_contiguous(_first(tensor), 1)
+
+
+def _newer_arithmetic(tensor: Tensor) -> bool:
+    a, b = tensor.src[:2]
+    names = [t.type.name for t in (tensor, a, b) if t is not None]
+    if "bf16" in names:
+        return names[:2] == ["bf16", "bf16"] and names[2] in ("bf16", "f32")
+    return _arithmetic(tensor)
+
+
+def _newer_mul_mat_id(tensor: Tensor) -> bool:
+    """An input that must stay in f32 (`params`) is not taken."""
+    return not tensor.params and _mul_mat(tensor)
+
+
+def _newer_ssm_scan(tensor: Tensor) -> bool:
+    state, decay = tensor.src[0], tensor.src[3]
+    if state is not None and decay is not None and decay.ne[0] == 1 and state.ne[0] == 96:
+        return state.ne[1] % 16 == 0
+    return _ssm_scan(tensor)
+
+
 def _ssm_scan(tensor: Tensor) -> bool:
     state, decay, groups = tensor.src[0], tensor.src[3], tensor.src[4]
     if state is None or decay is None or groups is None:
@@ -229,11 +299,6 @@ def _ssm_scan(tensor: Tensor) -> bool:
 
 def _ssm_conv(tensor: Tensor) -> bool:
     return _first(tensor).ne[1] % 128 == 0
-
-
-def _attention(tensor: Tensor) -> bool:
-    q, k, v, mask = tensor.src[:4]
-    return attention_kernel(q, k, v, mask, tensor.params) != "none"
 
 
 _FLOATS = frozenset({"f32", "f16", "bf16"})
@@ -255,10 +320,17 @@ _RULES: dict[str, Callable[[Tensor], bool]] = {
     "CONCAT": _concat, "NORM": _rows, "RMS_NORM": _rows, "L2_NORM": _rows, "ADD": _arithmetic,
     "SUB": _arithmetic, "MUL": _arithmetic, "DIV": _arithmetic, "SSM_SCAN": _ssm_scan,
     "SSM_CONV": _ssm_conv, "ROPE": _rope, "ROPE_BACK": _rope, "SUM_ROWS": _contiguous,
-    "MEAN": _contiguous, "GROUP_NORM": _contiguous, "FLASH_ATTN_EXT": _attention,
+    "MEAN": _contiguous, "GROUP_NORM": _contiguous,
 }  # fmt: skip
 """Operation -> rule; what is not here always runs.
 
 LIGHTNING_INDEXER has kernels for 32 or 64 heads of 128 elements, which is what models have; the
 recorded figures of smaller test models let it run with any.
 """
+
+_NEWER_RULES = _RULES | {
+    "UNARY": _floating, "SUM_ROWS": _rows_in_f32, "MEAN": _rows_in_f32, "ROLL": _f32,
+    "SCALE": _same_float, "CLAMP": _clamp, "ADD": _newer_arithmetic, "SUB": _newer_arithmetic,
+    "MUL": _newer_arithmetic, "DIV": _newer_arithmetic, "MUL_MAT_ID": _newer_mul_mat_id,
+    "SSM_SCAN": _newer_ssm_scan,
+}  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from kvwise import builds
 from kvwise.memory.compute import ops
 from kvwise.memory.compute.builder import Builder
 from kvwise.memory.compute.graph import Tensor
@@ -15,6 +16,9 @@ from kvwise.memory.compute.pieces.ffn import Act, activate, clamp_of
 from kvwise.memory.compute.pieces.linear import of_experts, scaled
 
 Gating = Literal["softmax", "sigmoid", "softmax_weight", "sqrt_softplus"]
+
+_WIDE_INPUTS = frozenset({"mistral4"})
+"""Architectures whose experts are told to read their last input in f32 (b11549)."""
 
 GATING: dict[int, Gating] = {1: "softmax", 2: "sigmoid", 3: "softmax_weight", 4: "sqrt_softplus"}
 """By `expert_gating_func` of the metadata."""
@@ -139,7 +143,17 @@ def _experts(b: Builder, cur: Tensor, il: int, chosen: Tensor, how: Moe) -> Tens
             gate = _biased(b, gate, il, "ffn_gate" + end, chosen)
         made = activate(gate, up, how.act, gated=gated, clamp=clamp_of(b, il, "exp"))
     down = "ffn_down" + end
-    return _biased(b, of_experts(b, made, il, down, chosen), il, down, chosen)
+    made = of_experts(b, made, il, down, chosen)
+    if b.model.architecture in _WIDE_INPUTS and b.since(builds.CUDA_OPERATIONS):
+        _keep_in_f32(made)
+    return _biased(b, made, il, down, chosen)
+
+
+def _keep_in_f32(made: Tensor) -> None:
+    """The product, scaled or not, reads its input in f32."""
+    product = made if made.op == "MUL_MAT_ID" else made.src[0]
+    if product is not None:
+        product.params = 1
 
 
 def of_experts_fused(b: Builder, cur: Tensor, il: int, chosen: Tensor, end: str) -> Tensor:
