@@ -42,8 +42,6 @@ class Row:
     why: str = ""
 
 
-CONTEXT = "a CUDA context: 42 MiB + 2.8 MiB for each of {count} multiprocessors"
-
 ROWS = (
     Row("cuda", unified=True, fixed=4096,
         why="shared memory: CUDA's free ignores what the system can give back (3 machines)"),
@@ -113,4 +111,7 @@ def _taken(row: Row, device: Device) -> int:
 
 def _why(row: Row, device: Device) -> Phrase:
     count = "?" if device.sm_count is None else device.sm_count
-    return phrase(row.why, context=phrase(CONTEXT, count=count))
+    context = phrase(
+        "a CUDA context: 42 MiB + 2.8 MiB for each of {count} multiprocessors", count=count
+    )
+    return phrase(row.why, context=context)
