@@ -39,11 +39,12 @@ def blocks(made: Made, number: int) -> Iterator[Block]:
     kind, chunk = kind_of(device), chunk_bytes(device)
     for spot, size in made.weights.by_spot.items():
         if spot.device == number and spot not in made.weights.mapped:
-            yield Block("weights", _piece(size, chunk, _largest_weight(made, number, kind)))
+            yield Block("weights", _piece(size, chunk, made.weights.largest.get(number, 0)))
     for cache in made.caches:
         size = cache.by_device.get(number, 0)
         if size:
-            yield Block("context", _piece(size, chunk, _largest_side(cache, kind)))
+            side = 0 if chunk is None else _largest_side(cache, kind)
+            yield Block("context", _piece(size, chunk, side))
     work = made.compute.by_buffer.get(number, 0)
     if work:
         yield Block("compute", work if chunk is None else _last_chunk(work, chunk))
@@ -82,17 +83,6 @@ def _piece(size: int, chunk: int | None, largest: int) -> int:
 
 def _last_chunk(size: int, chunk: int) -> int:
     return min(size, max(chunk, size - (CHUNKS - 1) * chunk))
-
-
-def _largest_weight(made: Made, number: int, kind: BackendKind) -> int:
-    table = made.model.header.by_name
-    where = made.weights.where
-    sizes = (
-        tensor_size(kind, tensor.type, tensor.shape[0] if tensor.shape else 0, tensor.nbytes)
-        for name, tensor in table.items()
-        if where.get(name) == number
-    )
-    return max(sizes, default=0)
 
 
 def _largest_side(cache: Cache, kind: BackendKind) -> int:

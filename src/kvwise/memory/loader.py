@@ -81,7 +81,7 @@ class Load(NamedTuple):
     """Weights of one layer (or part) that land in one buffer.
 
     `name` is set for a load of one weight that may be there already; `spans` are byte ranges of
-    the file's data, `(shard, first, last)`.
+    the file's data, `(shard, first, last)`; `largest` is the size of the largest weight.
     """
 
     spot: Spot
@@ -90,6 +90,7 @@ class Load(NamedTuple):
     spans: tuple[tuple[int, int, int], ...]
     name: str = ""
     shared: bool = False
+    largest: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,18 +194,19 @@ def _load(
     spot: Spot, pieces: list[Piece], rules: Rules, *, name: str = "", shared: bool = False
 ) -> Load:
     kind = None if spot.device == HOST else rules.kinds[spot.device]
-    size = 0
+    size = largest = 0
     spans: dict[int, tuple[int, int]] = {}
     for piece in pieces:
         tensor = piece.tensor
         row = tensor.shape[0] if tensor.shape else 0
-        size += tensor_size(kind, tensor.type, row, tensor.nbytes)
+        one = tensor_size(kind, tensor.type, row, tensor.nbytes)
+        size, largest = size + one, max(largest, one)
         first, last = spans.get(tensor.shard, (tensor.offset, 0))
         end = tensor.offset + tensor.nbytes
         spans[tensor.shard] = (min(first, tensor.offset), max(last, end))
     slots = tuple(piece.slot for piece in pieces)
     ranges = tuple((shard, first, last) for shard, (first, last) in spans.items())
-    return Load(spot, size, slots, ranges, name, shared)
+    return Load(spot, size, slots, ranges, name, shared, largest)
 
 
 def _spot(model: Model, piece: Piece, home: int, rules: Rules) -> Spot:

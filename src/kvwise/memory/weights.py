@@ -45,6 +45,15 @@ class Weights:
         factors, which every device of a layer has, under the last of them."""
         return {slot: load.spot.device for load in self.loads for slot in load.slots}
 
+    @cached_property
+    def largest(self) -> dict[int, int]:
+        """Device number -> bytes of its largest weight."""
+        found: dict[int, int] = {}
+        for load in self.loads:
+            device = load.spot.device
+            found[device] = max(found.get(device, 0), load.largest)
+        return found
+
     def on(self, device: int) -> int:
         """Bytes on one device."""
         return sum(size for spot, size in self.by_spot.items() if spot.device == device)

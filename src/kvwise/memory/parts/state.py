@@ -6,6 +6,7 @@ state_seq_get_size, b10605.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -62,12 +63,11 @@ def _kv_bytes(cache: Cache, tokens: int, grid: int, made: Made) -> int:
     if not cells:
         return size
     size += cells * (CELL + grid) + SIDES
-    return size + sum(
-        LAYER + _row_bytes(element, row) * cells
-        for element, rows in ((cache.type_k, cache.k_row), (cache.type_v, cache.v_row))
-        for row in rows
-        if row
-    )
+    for element, rows in ((cache.type_k, cache.k_row), (cache.type_v, cache.v_row)):
+        for row, layers in Counter(rows).items():
+            if row:
+                size += layers * (LAYER + _row_bytes(element, row) * cells)
+    return size
 
 
 def _row_bytes(name: str, elements: int) -> int:
