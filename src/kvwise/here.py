@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvwise.device import Device
+from kvwise.errors import EngineError
 from kvwise.units import GIB
 
 if TYPE_CHECKING:
@@ -29,14 +30,24 @@ def may_have_gpu(signs: Sequence[str] = _SIGNS) -> bool:
 def devices(engine: Engine | None = None) -> list[Device]:
     """The GPUs that an engine (None = the default one) sees here, in its order; empty without any.
 
-    Raises EngineError when there can be one and no engine says what it has.
+    What `kvwise probe` found out about them is taken into account; where no engine answers, a
+    fresh probe stands in. Raises EngineError when there can be a GPU and neither says what it has.
     """
     if not may_have_gpu():
         return []
     from kvwise.engine.devices import list_devices  # noqa: PLC0415  (starts a process)
     from kvwise.engine.find import find  # noqa: PLC0415
+    from kvwise.probe.advice import usable, with_probe  # noqa: PLC0415
+    from kvwise.probe.remember import fresh, last  # noqa: PLC0415
 
-    return [with_reserve(device) for device in list_devices(engine or find())]
+    kept = last()
+    try:
+        listed = [with_reserve(device) for device in list_devices(engine or find())]
+    except EngineError:
+        if engine is None and kept and kept.devices and fresh(kept) == kept.devices:
+            return list(usable(kept))
+        raise
+    return [with_probe(device, kept, fresh(kept)) for device in listed] if kept else listed
 
 
 def with_reserve(device: Device) -> Device:

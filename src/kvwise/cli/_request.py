@@ -47,6 +47,11 @@ DEVICE_OPTIONS = (
         "name=A,total=6144MiB,free=5900MiB,kind=cuda.",
     ),
     click.Option(["--cpu-only"], is_flag=True, help="No GPU at all."),
+    click.Option(
+        ["--device-file"],
+        metavar="FILE",
+        help="The GPUs and the memory of a machine, as `kvwise probe --json` printed them there.",
+    ),
     click.Option(["--ram"], metavar="SIZE", help="Memory of the host instead of what is here."),
     click.Option(["--reserve"], metavar="SIZE", help="Memory to keep free on each GPU."),
 )
@@ -65,12 +70,18 @@ def machine(
     cpu_only: bool = False,
     ram: str | None = None,
     reserve: str | None = None,
+    device_file: str | None = None,
 ) -> Machine:
-    """The devices named on the line, else those of this machine. Raises UsageError."""
+    """The devices named on the line, else those of this machine. Raises UsageError, SourceError."""
     if gpu and cpu_only:
         raise UsageError("--gpu and --cpu-only exclude each other")
     devices: tuple[Device, ...] = ()
-    if gpu:
+    there: Host | None = None
+    if device_file is not None:
+        if gpu or cpu_only:
+            raise UsageError("--device-file stands instead of --gpu and --cpu-only")
+        devices, there = _probed(device_file)
+    elif gpu:
         devices = tuple(Device.of(text, index=index) for index, text in enumerate(gpu))
     elif not cpu_only:
         devices = tuple(here.devices())
@@ -79,9 +90,20 @@ def machine(
         devices = tuple(replace(device, reserve_bytes=kept) for device in devices)
     if ram is not None:
         return Machine(devices, Host.of(ram))
+    if there is not None:
+        return Machine(devices, there)
     from kvwise.probe.host import host  # noqa: PLC0415
 
     return Machine(devices, host())
+
+
+def _probed(path: str) -> tuple[tuple[Device, ...], Host]:
+    """The GPUs and the host of a probe's file."""
+    from kvwise.probe.advice import usable  # noqa: PLC0415
+    from kvwise.probe.remember import read as read_probe  # noqa: PLC0415
+
+    report = read_probe(Path(path))
+    return usable(report), report.host
 
 
 def read_launch(words: Sequence[str], model: str | None) -> tuple[str, Reading]:

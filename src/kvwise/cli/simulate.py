@@ -96,7 +96,7 @@ def _question(ref: str, launch: Launch, engine: str | None, **devices: Any) -> _
     from kvwise import here  # noqa: PLC0415
     from kvwise.engine.find import find, for_gpus  # noqa: PLC0415  (help should not load one)
 
-    if devices["gpu"]:
+    if devices["gpu"] or devices["device_file"]:
         on = machine(**devices)
         return _Question(ref, launch, for_gpus(engine) or find(engine), on, own=False)
     used = find(engine)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from kvwise.catalogue import context_bytes, exactly
 from kvwise.catalogue.start import start_of, traits
 from kvwise.device import KINDS, Device
 from kvwise.probe.measure import SMALLEST
-from kvwise.probe.report import DeviceReport
+from kvwise.probe.report import DeviceReport, Report
 from kvwise.text import Phrase, phrase
 from kvwise.units import MIB, show
 
 _OS = {"linux": "linux", "win32": "windows", "darwin": "macos"}
+_ORDER = {"cuda": 0, "hip": 1, "metal": 2, "vulkan": 3}
 _VENDORS = (("nvidia", "NVIDIA"), ("amd", "AMD"), ("radeon", "AMD"), ("intel", "Intel"))
 
 
@@ -28,12 +30,15 @@ class Advice:
     reserve_reason: Phrase
 
 
-def advise(found: DeviceReport, system: str) -> Advice:
-    """What a measured or asked device offers; `system` as in sys.platform."""
+def advise(found: DeviceReport, system: str, *, engine_context: bool = False) -> Advice:
+    """What a measured or asked device offers; `system` as in sys.platform.
+
+    `engine_context`: what is free was read by an engine, whose context is taken off already.
+    """
     free = max(0, found.total_bytes if found.free_bytes is None else found.free_bytes)
     free = min(free, found.total_bytes) if found.outcome != "failed" else 0
     had = _had(found, free)
-    reserve, why = _reserve(found, system)
+    reserve, why = _reserve(found, system, engine_context=engine_context)
     return Advice(had, free - had, _block(found, had), reserve, why)
 
 
@@ -62,6 +67,53 @@ def planned(found: DeviceReport, system: str) -> Device:
     )
 
 
+def usable(report: Report) -> tuple[Device, ...]:
+    """The devices that llama.cpp would use of a probed machine, in its order.
+
+    A card that two backends show is used once, and a GPU that shares the host's memory only where
+    there is no other (llama_prepare_model_devices, src/llama.cpp, b10605).
+    """
+    found: list[DeviceReport] = []
+    for each in sorted(report.devices, key=lambda each: _ORDER.get(each.backend, len(_ORDER))):
+        twin = any(
+            one.backend != each.backend and (one.pci == each.pci != "" or one.name == each.name)
+            for one in found
+        )
+        if each.outcome != "failed" and not each.software and not twin:
+            found.append(each)
+    cards = [each for each in found if not each.unified] or found
+    return tuple(planned(each, report.system) for each in cards)
+
+
+def with_probe(device: Device, report: Report, fresh: Sequence[DeviceReport]) -> Device:
+    """A device that an engine listed now, with what a probe found out about it.
+
+    Reserve, limits and facts of the card hold; for the `fresh` ones the measurement does too, and
+    then what was missing from the free memory is missing again.
+    """
+    found = next((each for each in report.devices if _is(device, each)), None)
+    if found is None:
+        return device
+    advice = advise(found, report.system, engine_context=True)
+    device = replace(
+        device,
+        compute_capability=found.compute_capability or device.compute_capability,
+        sm_count=found.sm_count or device.sm_count,
+        unified=found.unified or device.unified,
+        reserve_bytes=advice.reserve_bytes,
+        reserve_reason=advice.reserve_reason,
+    )
+    if found not in fresh:
+        return replace(device, max_block_bytes=found.max_buffer_bytes)
+    free = max(0, device.free_bytes - advice.missing_bytes)
+    return replace(device, free_bytes=free, max_block_bytes=advice.max_block_bytes)
+
+
+def _is(device: Device, found: DeviceReport) -> bool:
+    same = (device.kind, device.index, device.name) == (found.backend, found.index, found.name)
+    return same and found.outcome != "failed"
+
+
 def _had(found: DeviceReport, free: int) -> int:
     """What can be planned with: the driver's free, unless less than was tried could be had."""
     if found.outcome != "measured" or found.all_blocks_bytes is None:
@@ -88,7 +140,7 @@ def _block(found: DeviceReport, had: int) -> int | None:
     return min(limits, default=None)
 
 
-def _reserve(found: DeviceReport, system: str) -> tuple[int, Phrase]:
+def _reserve(found: DeviceReport, system: str, *, engine_context: bool) -> tuple[int, Phrase]:
     """What grows after loading, by display and system as they were found, and the margin that was
     not tried; more for an engine's context that is larger than the probe's."""
     os = "windows" if found.driver_model in ("WDDM", "MCDM") else _OS.get(system, "linux")
@@ -96,7 +148,7 @@ def _reserve(found: DeviceReport, system: str) -> tuple[int, Phrase]:
     row = start_of(os, found.backend, _traits(found), display)
     growth = max(row.reserve * MIB, found.margin_bytes or 0)
     context = 0
-    if found.backend == "cuda" and found.context_bytes is not None:
+    if found.backend == "cuda" and found.context_bytes is not None and not engine_context:
         context = max(0, context_bytes(found.sm_count) - found.context_bytes)
     if context:
         return growth + context, phrase(

@@ -111,7 +111,10 @@ class _Backend:
         found = []
         for facts in devices:
             each = DeviceReport(name="GPU", backend=self._name).with_fields(facts)
-            each = each.with_fields(cards.get(each.pci, {}))
+            more = cards.get(each.pci, {})
+            if "driver" in more:
+                more = {**more, "driver": f"{each.driver}, driver {more['driver']}"}
+            each = each.with_fields(more)
             each = replace(each, device=f"{self._module.PREFIX}{each.index}")
             tell(each.name)
             found.append(self._finished(self._figures(self._noted(each))))
@@ -213,7 +216,7 @@ class _Backend:
         free = each.free_bytes
         if free is not None:
             free = min(free, each.total_bytes)
-            if each.unified:
+            if each.unified or each.software:
                 free = min(free, host().usable_bytes)
             each = replace(each, free_bytes=free)
         return _shortfalls(each)

@@ -1,0 +1,64 @@
+"""The last probe of this machine, kept with its time; what of it still holds, and for how long."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+from kvwise import paths
+from kvwise.errors import SourceError, UsageError
+from kvwise.probe.document import document, read_document
+from kvwise.probe.report import DeviceReport, Report
+
+_NAME = "probe.json"
+_MOST = 4 << 20
+FRESH_DISPLAY_S, FRESH_S = 15 * 60.0, 24 * 3600.0
+"""How long a measurement holds on a card with a display (or Windows), and on any other."""
+
+
+def save(report: Report) -> Path:
+    """Keep it; a reader never sees half of it. Raises OSError."""
+    target = paths.data_dir() / _NAME
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps(document(report), ensure_ascii=False), "utf-8")
+    part.replace(target)
+    return target
+
+
+def last() -> Report | None:
+    """The kept one, None if there is none or it cannot be read."""
+    with contextlib.suppress(SourceError, UsageError):
+        return read(paths.data_dir() / _NAME)
+    return None
+
+
+def read(path: Path) -> Report:
+    """The report in a file. Raises SourceError (cannot be read), UsageError (is no probe)."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MOST + 1)
+    except OSError as error:
+        raise SourceError(
+            "{path}: {reason}", path=str(path), reason=error.strerror or type(error).__name__
+        ) from None
+    if len(raw) > _MOST:
+        raise UsageError("{path} is too large for a probe", path=str(path))
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise UsageError("{path} is no JSON: {why}", path=str(path), why=str(error)[:80]) from None
+    return read_document(value)
+
+
+def fresh(report: Report) -> tuple[DeviceReport, ...]:
+    """The devices whose measurement still says something."""
+    age = report.age_s
+    return tuple(each for each in report.devices if 0 <= age < _holds_s(each))
+
+
+def _holds_s(found: DeviceReport) -> float:
+    windows = found.driver_model in ("WDDM", "MCDM")
+    return FRESH_DISPLAY_S if found.display or windows else FRESH_S
