@@ -13,8 +13,12 @@
     backend.py    what scheduler and allocator ask about a device; devices/: the answers per kind
     assign.py     scheduler, passes 1 to 4: a backend for every tensor
     schedule.py   scheduler, pass 5: splits and copies, and the final order
+    allocate.py   the walk: what a graph asks of the allocator, recorded on a tape
+    tape.py       a tape played for so many cells: bytes per backend
     freelist.py   free blocks of one buffer
-    allocate.py   the walk: bytes per backend
+    affine.py     numbers of cells that vary: a layout's graph is built once for all contexts
+    growing.py    reservations per layout, kept for any context
+    curve.py      peaks between two runs of a tape, to the byte
     estimate.py   an upper estimate where no graph is known
 
 How to add an architecture: find its graph in llama.cpp's src/models/NAME.cpp. If it is a plain
