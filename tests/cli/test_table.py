@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import re
+import subprocess
+import sys
 
 import pytest
 
 from kvwise.plan.table_report import COLUMNS
 
-from .conftest import QWEN, ZOO, Kvwise
+from .conftest import QWEN, ROOT, ZOO, Kvwise
 
 MIB = 1024**2
 DEEPSEEK = str(ZOO / "deepseek-r1-distill-qwen-7b.json.gz")
@@ -219,3 +221,12 @@ def test_wrong_usage_is_exit_2(quick: Kvwise, words: tuple[str, ...]) -> None:
 
 def test_a_file_that_is_not_there_is_exit_1(quick: Kvwise) -> None:
     assert quick("table", QWEN, "none.gguf", "--gpu", "6GiB").code == 1
+
+
+def test_the_page_shows_what_is_printed_today() -> None:
+    script = str(ROOT / "scripts/tables.py")
+    done = subprocess.run(
+        [sys.executable, script, "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == ""
+    assert done.returncode == 0

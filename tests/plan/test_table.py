@@ -95,6 +95,38 @@ def test_shares_of_two_gpus_follow_their_free_memory() -> None:
     assert left("qwen3-8b", START, Machine(pair), best + 256) < 0
 
 
+def test_a_device_that_is_left_out_takes_nothing() -> None:
+    machine = Machine((gpu(8), gpu(4, index=1)))
+    launch = replace(START, devices=("CUDA0",))
+    cell = make_table(
+        [Entry(model("qwen3-8b"), launch)], [machine], pairs_of(["f16"]), (4096,)
+    ).cells[0]
+    alone = make_table(
+        [Entry(model("qwen3-8b"), START)], [Machine((gpu(8),))], pairs_of(["f16"]), (4096,)
+    ).cells[0]
+    assert cell.n_ctx_max == alone.n_ctx_max
+
+
+def test_no_buffer_is_larger_than_the_largest_block() -> None:
+    """A probe can find less in one piece than is free: the weights must fit it."""
+    whole, pieces = gpu(12), replace(gpu(12), max_block_bytes=3 * GIB)
+    assert alike(Machine((whole,))) != alike(Machine((pieces,)))
+    table = make_table(
+        [Entry(model("qwen3-8b"), START), Entry(model("qwen3-0.6b"), START)],
+        [Machine((whole,)), Machine((pieces,))],
+        pairs_of(["f16"]),
+        (4096,),
+    )
+    found = [cell.n_ctx_max for cell in table.cells]
+    assert found[0]
+    assert found[1] is None  # 4.7 GiB of weights are one allocation
+    assert found[3]
+    assert found[3] < (found[2] or 0)  # a cache is another one
+    at = replace(START, n_ctx=found[3])
+    assert account(model("qwen3-0.6b"), at, (pieces,)).fits
+    assert not account(model("qwen3-0.6b"), replace(at, n_ctx=found[3] + 256), (pieces,)).fits
+
+
 def test_every_context_is_the_ledger() -> None:
     machine = card("RTX 4060")
     table = make_table(

@@ -201,7 +201,7 @@ def _notes(table: Table) -> Sequence[Phrase]:
     launch = table.entries[0].launch
     notes = [
         phrase(
-            "llama.cpp {build}, {tool}: {slots} slots, batch {batch}, micro-batch {ubatch}",
+            "llama.cpp {build}, {tool}, slots: {slots}, batch: {batch}, micro-batch: {ubatch}",
             build=launch.build,
             tool=launch.tool,
             slots=launch.n_seq_max,
@@ -209,8 +209,8 @@ def _notes(table: Table) -> Sequence[Phrase]:
             ubatch=launch.n_ubatch,
         ),
         phrase(
-            "usable: free at start without the reserve; all: what the model was trained for; "
-            "no (-x): so much is missing at the shortest context"
+            "usable: free at start, reserve and driver set aside; all: what the model was trained "
+            "for; no (-x): so much is missing at the shortest context"
         ),
     ]
     if any(at.beyond_training for cell in table.cells for at in cell.at):

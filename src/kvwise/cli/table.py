@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from kvwise import here
 from kvwise.cli._commands import command as make_command
 from kvwise.cli._request import (
     DEVICE_OPTIONS,
@@ -18,6 +17,7 @@ from kvwise.cli._request import (
     read_launch,
     with_model,
 )
+from kvwise.cli._request import machine as machine_of
 from kvwise.cli.output import Printer
 from kvwise.device import Device, Host
 from kvwise.errors import UsageError
@@ -158,19 +158,21 @@ def _machines(
     cpu_only: bool,
     ram: str | None,
     reserve: str | None,
+    device_file: str | None,
     system: str | None,
 ) -> list[Machine]:
-    """Every --gpu alone, else this machine. Its own memory is a limit only where it is known."""
+    """The machine of a probe's file and every --gpu alone; neither: this machine.
+
+    The memory of a host is a limit only where it is known.
+    """
     if gpu and cpu_only:
         raise UsageError("--gpu and --cpu-only exclude each other")
+    machines = []
+    if device_file is not None or not gpu:
+        there = machine_of((), cpu_only, ram, device_file=device_file)
+        machines.append(Machine(there.devices, there.host))
     given = None if ram is None else Host.of(ram)
-    if not gpu:
-        from kvwise.probe.host import host  # noqa: PLC0415
-
-        devices = () if cpu_only else tuple(here.devices())
-        machines = [Machine(devices, given or host())]
-    else:
-        machines = [Machine(_joined(text, system), given) for text in gpu]
+    machines += [Machine(_joined(text, system), given) for text in gpu]
     if reserve is None:
         return machines
     kept = parse_size(reserve)

@@ -59,13 +59,16 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Bytes of one launch at one context. `gpu` is per device, without what its driver takes;
+    """Bytes of one launch at one context. `gpu` is per device in use, without what its driver
+    takes, `block` the largest single allocation there, `places` their numbers in the machine;
     `cache` lies on the GPUs (on the host where there are none), `cache_host` on the host although
     there are GPUs. A `bare` one leaves out the compute buffers."""
 
     n_ctx: int
     n_ctx_seq: int
+    places: tuple[int, ...]
     gpu: tuple[int, ...]
+    block: tuple[int, ...]
     host: int
     cache: int
     cache_host: int
@@ -126,7 +129,7 @@ class Curve:
             )
         except Refused as refused:
             return refused
-        return _taken(ledger, bare=bare)
+        return _taken(ledger, self.machine, bare=bare)
 
     @property
     def step(self) -> int:
@@ -134,13 +137,15 @@ class Curve:
         return CELLS if self.launch.kv_unified else CELLS * max(1, self.launch.n_seq_max)
 
 
-def _taken(ledger: Ledger, *, bare: bool) -> Taken:
+def _taken(ledger: Ledger, machine: Machine, *, bare: bool) -> Taken:
     gpus = [line for line in ledger.lines if not line.host]
     on_host = ledger.host.context_bytes
     return Taken(
         n_ctx=ledger.context.n_ctx,
         n_ctx_seq=ledger.context.n_ctx_seq,
+        places=tuple(machine.devices.index(device) for device in ledger.devices),
         gpu=tuple(line.total_bytes - line.overhead_bytes for line in gpus),
+        block=tuple(line.largest_block_bytes for line in gpus),
         host=ledger.host.total_bytes - ledger.host.overhead_bytes,
         cache=sum(line.context_bytes for line in gpus) if gpus else on_host,
         cache_host=on_host if gpus else 0,
@@ -181,20 +186,23 @@ def _attention_leaves(ledger: Ledger) -> bool:
 def alike(machine: Machine) -> tuple[object, ...]:
     """Equal for machines that take the same for any launch."""
     kinds: tuple[BackendKind, ...] = tuple(kind_of(device) for device in machine.devices)
-    shares = tuple(device.free_bytes for device in machine.devices) if len(kinds) > 1 else ()
-    names = tuple((device.index, device.name) for device in machine.devices)
-    host = machine.host
-    return kinds, shares, names if len(kinds) > 1 else (), host and host.cpu_features
+    blocks = tuple(device.max_block_bytes for device in machine.devices)
+    host = machine.host and (machine.host.cpu_features, machine.host.available_bytes)
+    own = machine.devices if len(machine.devices) > 1 else ()
+    return kinds, blocks, own, host
 
 
 def slack(taken: Taken | Refused, machine: Machine) -> int | None:
     """Bytes left on the tightest device, reserve and driver set aside; None where refused."""
     if isinstance(taken, Refused):
         return None
-    left = [
-        device.free_bytes - (device.reserve_bytes or 0) - overhead(device)[0] - size
-        for device, size in zip(machine.devices, taken.gpu, strict=True)
-    ]
+    left = []
+    for place, size, block in zip(taken.places, taken.gpu, taken.block, strict=True):
+        device = machine.devices[place]
+        kept = (device.reserve_bytes or 0) + overhead(device)[0]
+        left.append(device.free_bytes - kept - size)
+        if device.max_block_bytes is not None and block > device.max_block_bytes:
+            left.append(device.max_block_bytes - block)
     if machine.host is not None:
         left.append(machine.host.usable_bytes - taken.host)
     return min(left, default=0)
