@@ -15,6 +15,7 @@ from kvwise.engine.loaded import Collector, Loaded
 from kvwise.engine.outcome import Ending
 from kvwise.engine.printed import Printed, Total
 from kvwise.errors import DoesNotFit, UsageError
+from kvwise.memory.parts.companions import Companions
 from kvwise.verify import Row, Verification, compare, measured_ledger, verification_json, verify
 from kvwise.verify.run import free_cores
 from models import gemma3, smollm2
@@ -62,6 +63,20 @@ def test_no_deciding_line_differs(
     caches = [row.name for row in result.rows if row.kind == "cache"]
     roles = ["base", "swa"] if name == "gemma3" else ["main"]
     assert caches == [f"{role} {side}" for role in roles for side in "KV"]
+
+
+@pytest.mark.engine
+@pytest.mark.xdist_group("engine")
+def test_a_draft_is_compared_too() -> None:
+    words = ["-c", "2048", "-np", "2", "-md", str(smollm2()), "--spec-type", "draft-simple"]
+    draft = kvwise.open_model(str(smollm2()))
+    result = run("smollm2", [*words, "-ctkd", "q8_0"], companions=Companions(draft=draft))
+    rows = [row for row in result.rows if row.name.startswith("draft ")]
+    assert [(row.kind, row.difference) for row in rows if row.decisive] == [
+        ("weights", 0), ("context", 0), ("output", 0),
+    ]  # fmt: skip
+    assert next(row.computed for row in rows if row.kind == "context") == 2048 * 30 * (204 + 384)
+    assert result.holds
 
 
 @pytest.mark.engine

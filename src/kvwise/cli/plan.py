@@ -13,6 +13,7 @@ from kvwise.cli._request import (
     MODEL,
     SHAPE,
     Machine,
+    companions_of,
     machine,
     model_of,
     read_launch,
@@ -113,7 +114,15 @@ def command(
     launch = with_model(reading.launch, ref, described)
     fixed = set(reading.origins) - {"model", "tool", "build"}
     try:
-        made = make_plan(described, on.devices, wanted, launch=launch, fixed=fixed, host=on.host)
+        made = make_plan(
+            described,
+            on.devices,
+            wanted,
+            launch=launch,
+            fixed=fixed,
+            host=on.host,
+            companions=companions_of(launch),
+        )
     except Impossible as impossible:
         return _refuse(printer, impossible)
     confirmed = None

@@ -9,7 +9,14 @@ import click
 
 from kvwise.cli._commands import command as make_command
 from kvwise.cli._count import model_file
-from kvwise.cli._request import ENGINE, MODEL, model_of, read_launch, with_model
+from kvwise.cli._request import (
+    ENGINE,
+    MODEL,
+    companions_of,
+    model_of,
+    read_launch,
+    with_model,
+)
 from kvwise.cli._shapes import Cell, Column, Table, Words
 from kvwise.cli.output import Printer
 from kvwise.errors import EngineError
@@ -114,6 +121,7 @@ def _verify(
             runs=runs,
             logs=folder,
             simulate=simulate,
+            companions=companions_of(launch),
             progress=lambda number, _: advance(number),
         )
 

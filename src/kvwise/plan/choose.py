@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from kvwise.device import Device, Host
 from kvwise.errors import DoesNotFit, Refused
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
-from kvwise.memory.account import account
+from kvwise.memory.account import ComputeMode, account
 from kvwise.memory.ledger import Ledger
+from kvwise.memory.parts.companions import NONE, Companions
 from kvwise.options import to_argv
 from kvwise.plan import commands
 from kvwise.plan.candidate import Candidate
@@ -75,16 +77,19 @@ def plan(
     launch: Launch | None = None,
     fixed: Collection[str] = (),
     host: Host | None = None,
+    companions: Companions = NONE,
 ) -> Plan:
     """The best settings for `goal` on `devices` (none = the host alone).
 
-    `launch` holds the user's settings; the Launch fields named in `fixed` are kept. Raises
-    Impossible (with the nearest plan that can be met), UsageError, ModelError.
+    `launch` holds the user's settings; the Launch fields named in `fixed` are kept; `companions`
+    are the opened files of its draft, projector and adapters. Raises Impossible (with the nearest
+    plan that can be met), UsageError, ModelError.
     """
     goal = goal or Goal()
     slots = goal.slots or 1
     base = launch or Launch(model=model.path, n_seq_max=slots, n_outputs_max=slots)
-    search = Search(model, devices, host, goal, base, frozenset(fixed), _account)
+    ask = partial(_account, companions=companions)
+    search = Search(model, devices, host, goal, base, frozenset(fixed), ask)
     found = search.candidates()
     if not found:
         raise _impossible(search)
@@ -98,10 +103,10 @@ def _account(
     host: Host | None,
     *,
     bare: bool = False,
+    companions: Companions = NONE,
 ) -> Ledger:
-    if bare:
-        return account(model, launch, devices, host=host, compute_mode="none")
-    return account(model, launch, devices, host=host)
+    mode: ComputeMode = "none" if bare else "reserved"
+    return account(model, launch, devices, host=host, compute_mode=mode, companions=companions)
 
 
 def _made(search: Search, found: Sequence[Candidate]) -> Plan:

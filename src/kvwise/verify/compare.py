@@ -131,7 +131,37 @@ def compare(ledger: Ledger, loaded: Loaded) -> tuple[Row, ...]:
         named = {_plain(name, remote): total for name, total in amounts.items()}
         rows[kind] = list(_buffers(ledger, kind, field, named))  # type: ignore[arg-type]
     caches = list(_caches(ledger.caches, context.caches))
-    return (*rows["weights"], *caches, *rows["context"], *rows["output"], *rows["compute"])
+    mine = (*rows["weights"], *caches, *rows["context"], *rows["output"], *rows["compute"])
+    return (*mine, *_draft_rows(ledger, loaded, remote))
+
+
+def _draft_rows(ledger: Ledger, loaded: Loaded, remote: dict[str, str]) -> Iterator[Row]:
+    """The buffers of a draft that is in the ledger, beside what the engine said of it."""
+    extras = [extra for extra in ledger.extras if extra.of in {"draft", "mtp"}]
+    contexts = [context for context in loaded.contexts if context.draft]
+    if not extras or not contexts:
+        return
+    models = [model for model in loaded.models if model.draft]
+    context = contexts[-1]
+    kept: Amounts = {}
+    for cache in context.caches:
+        for name, total in cache.by_buffer.items():
+            kept[name] = Total((*kept.get(name, Total()).parts, *total.parts))
+    sides: tuple[tuple[Kind, str, Amounts], ...] = (
+        ("weights", "weights_bytes", models[-1].weights if models else {}),
+        ("context", "context_bytes", kept),
+        ("output", "output_bytes", context.output),
+        ("compute", "compute_bytes", context.compute),
+    )
+    for kind, field, amounts in sides:
+        computed: dict[str, int] = {}
+        for extra in extras:
+            size = getattr(extra, field)
+            if size:
+                computed[extra.buffer] = computed.get(extra.buffer, 0) + size
+        measured = {_plain(name, remote): total for name, total in amounts.items()}
+        for name in dict.fromkeys((*computed, *measured)):
+            yield Row(kind, f"draft {name}", computed.get(name), measured.get(name))
 
 
 def _remote_names(loaded: Loaded) -> dict[str, str]:

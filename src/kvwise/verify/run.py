@@ -20,6 +20,7 @@ from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory.account import ComputeMode, account
 from kvwise.memory.ledger import Ledger
+from kvwise.memory.parts.companions import NONE, Companions
 from kvwise.probe.host import host as this_host
 from kvwise.simulate import simulation
 from kvwise.text import Phrase
@@ -118,6 +119,7 @@ def verify(
     simulate: bool = False,
     progress: Progress | None = None,
     limits: Limits | None = None,
+    companions: Companions = NONE,
 ) -> Verification:
     """Load `model` from disk with exactly `launch` and generate, `runs` times.
 
@@ -131,7 +133,8 @@ def verify(
     if engine.build:
         launch = replace(launch, build=engine.build)
     host = host or this_host()
-    sums = _Sums(model, launch, None if devices is None else tuple(devices), host, compute_mode)
+    given = None if devices is None else tuple(devices)
+    sums = _Sums(model, launch, given, host, compute_mode, companions)
     expected = sums.ledger(devices or ())
     if not devices:
         _check_host(expected, host)
@@ -201,10 +204,16 @@ class _Sums:
     devices: tuple[Device, ...] | None
     host: Host
     compute_mode: ComputeMode
+    companions: Companions
 
     def ledger(self, devices: Sequence[Device]) -> Ledger:
         return account(
-            self.model, self.launch, devices, host=self.host, compute_mode=self.compute_mode
+            self.model,
+            self.launch,
+            devices,
+            host=self.host,
+            compute_mode=self.compute_mode,
+            companions=self.companions,
         )
 
     def beside(self, loaded: Loaded) -> Ledger:
