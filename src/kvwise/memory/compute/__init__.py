@@ -20,6 +20,8 @@
     growing.py    reservations per layout, kept for any context
     curve.py      peaks between two runs of a tape, to the byte
     estimate.py   an upper estimate where no graph is known
+    nearest.py    the known graphs that fit an unknown model's weights best
+    closed.py     a closed form where none is near
 
 How to add an architecture: find its graph in llama.cpp's src/models/NAME.cpp. If it is a plain
 decoder, add a row to the nearest module of families/ with the options of pieces/decoder.py.
