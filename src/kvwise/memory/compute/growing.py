@@ -23,7 +23,7 @@ from kvwise.memory.placement import Placement
 
 Mode = Literal["reserved", "no-alloc"]
 
-KEPT = 256
+KEPT = 128
 """Layouts whose reservations are remembered."""
 
 
