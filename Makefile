@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test setup lint types imports slow bench lock clean
+.PHONY: help demo test setup lint types imports slow bench accuracy lock clean
 
 help:           ## these lines
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -33,6 +33,9 @@ bench: setup    ## ratios against peers, in one run each
 	$(BIN)/python benchmarks/header.py
 	$(BIN)/python benchmarks/account.py
 	$(BIN)/python benchmarks/table.py
+
+accuracy: setup ## compare all that can be compared and write docs/accuracy.md
+	$(BIN)/python benchmarks/accuracy --engine embedded
 
 lock:           ## write requirements/*.txt again
 	scripts/lock
