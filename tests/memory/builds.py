@@ -25,7 +25,7 @@ from kvwise.gguf.model import Model
 from kvwise.gguf.open import open_header
 from kvwise.memory.account import account
 from kvwise.memory.ledger import Ledger, Line
-from oracle.measure_build import asked
+from oracle.measure_build import asked, described
 
 Row = dict[str, Any]
 Figure = tuple[str, str, Total, int, bool]
@@ -35,7 +35,7 @@ Figure = tuple[str, str, Total, int, bool]
 def measured(build: str, names: list[str]) -> Iterator[tuple[str, Model, Row, Row]]:
     """Model by model: name, model, configuration, what was said."""
     for name, rows in load_json(ZOO / f"{build}.json.gz")["models"].items():
-        model = describe(open_header(str(ZOO / "models" / f"{name}.json.gz")))
+        model = describe(open_header(str(described(name))))
         if names and name not in names and model.architecture not in names:
             continue
         for row in rows:

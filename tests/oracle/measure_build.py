@@ -38,6 +38,12 @@ from kvwise.memory.zoo_config import read_config
 Row = dict[str, Any]
 
 
+def described(name: str) -> Path:
+    """Where the zoo describes a model; `newer` has those of architectures after b10605."""
+    newer = ZOO / "newer" / f"{name}.json"
+    return newer if newer.exists() else ZOO / "models" / f"{name}.json.gz"
+
+
 def configs(model: Model) -> list[Row]:
     """What every model is asked: fields of zoo/README.md, whose `generic` GPUs are RPC devices."""
     half = max(1, model.n_layer_all // 2)
@@ -115,9 +121,10 @@ def main(build: str, folder: str, *names: str) -> None:
     """Measure, and write after each model."""
     tool, path = Path(folder) / "llama-fit-params", ZOO / f"{build}.json.gz"
     found: Row = load_json(path) if path.exists() else {"build": build, "models": {}}
-    every = sorted(p.name.removesuffix(".json.gz") for p in (ZOO / "models").glob("*.gz"))
+    folders = [*(ZOO / "models").glob("*.gz"), *(ZOO / "newer").glob("*.json")]
+    every = sorted(path.name.partition(".json")[0] for path in folders)
     for name in names or [each for each in every if each not in found["models"]]:
-        header = open_header(str(ZOO / "models" / f"{name}.json.gz"))
+        header = open_header(str(described(name)))
         with tempfile.TemporaryDirectory(prefix="kvwise-measure-") as place:
             twin = Path(place) / "twin.gguf"
             write_twin(header, twin)

@@ -2,7 +2,7 @@
 
 Both decide where llama.cpp puts it. Source: src/llama-arch.cpp LLM_TENSOR_INFOS and
 LLM_TENSOR_NAMES, src/llama-model-loader.cpp create_tensor, and the models in src/models that
-give a tensor without a layer number to layer 0, b10605.
+give a tensor without a layer number to layer 0, b10605 and b11549.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ INPUT = _names("token_embd position_embd token_types per_layer_token_embd")
 OUTPUT = _names(
     "output cls cls.output cls.norm dense_2 dense_3 output_norm dec.output_norm enc.output_norm "
     "output_hc_fn output_hc_base output_hc_scale output_res_score altup_proj altup_unembd_proj "
-    "nextn.post_projection fc d2t markov_w1 markov_w2 conf_proj"
+    "nextn.post_projection fc d2t markov_w1 markov_w2 conf_proj "
+    "output_hc_norm output_hc_down output_hc_up selector_predecessor selector_successor "
+    "selector_hidden decision.hidden_norm decision.proj_memory decision.proj_question "
+    "decision.proj_option_question decision.proj_global decision.proj_option_context "
+    "decision.proj_option_lexical decision.option_summary_norm decision.field_norm "
+    "decision.option_norm decision.scales decision.scorer decision.scorer_out"
 )
 ROPE = _names("rope_freqs rope_factors_long rope_factors_short")
 NORM_IS_OUTPUT = frozenset({"lfm2", "lfm2moe"})
@@ -49,24 +54,27 @@ _OPS: dict[str, frozenset[str]] = {
         "altup_correct_scale altup_router_norm laurel_post_norm norm norm1 norm2 gamma "
         "indexer.k_norm indexer.q_norm indexer_compressor_norm nextn.enorm nextn.hnorm "
         "nextn.shared_head_norm token_embd_norm output_norm dec.output_norm enc.output_norm "
-        "output_hc_scale output_res_score cls.norm per_layer_proj_norm"
+        "output_hc_scale output_res_score cls.norm per_layer_proj_norm cross_attn_norm_kv "
+        "attn_conv_base ffn_conv_base hc_attn_norm hc_ffn_norm output_hc_norm nextn.hc_head_norm "
+        "ple_norm_key ple_norm_query ple_norm_conv decision.hidden_norm "
+        "decision.option_summary_norm decision.field_norm decision.option_norm decision.scales"
     ),
     "ADD": _names(
         "hc_attn_base hc_ffn_base output_hc_base exp_probs_b time_mix_lerp_w time_mix_lerp_k "
         "time_mix_lerp_v time_mix_lerp_r time_mix_lerp_g time_mix_lerp_fused time_mix_decay "
-        "time_mix_w0 time_mix_a0 time_mix_v0"
+        "time_mix_w0 time_mix_a0 time_mix_v0 exp_probs_b_vl hrm.z_l_init"
     ),
     "GET_ROWS": _names(
         "token_embd position_embd token_types per_layer_token_embd attn_rel_b "
         "attn_compressor_ape indexer_compressor_ape ffn_gate_tid2eid nextn.embed_tokens d2t "
-        "markov_w1"
+        "markov_w1 selector_predecessor selector_successor"
     ),
     "MUL_MAT_ID": _names(
         "ffn_down_exps ffn_gate_exps ffn_up_exps ffn_gate_up_exps ffn_down_chexps "
-        "ffn_gate_chexps ffn_up_chexps"
+        "ffn_gate_chexps ffn_up_chexps attn_v_exps"
     ),
     "DIV": _names("ffn.act"),
-    "SSM_CONV": _names("ssm_conv1d shortconv.conv"),
+    "SSM_CONV": _names("ssm_conv1d shortconv.conv ple_conv1d"),
     "SSM_SCAN": _names("ssm_a"),
     "RWKV_WKV6": _names("time_mix_first"),
     "IM2COL": _names("conv1d conv1 conv2 dw"),

@@ -48,6 +48,7 @@ _MODULES = {
         "glm4moe hy_v3 deepseek2 deepseek32 glm-dsa mimo2 step35 qwen35 qwen35moe qwen3next "
         "cohere2moe nemotron_h_moe bailingmoe3 deepseek4"
     ),
+    "newer": "maple spark2_5 hrm_text k2-horizon gemma-embedding2",
     "per_layer": "gemma3n gemma4",
     "plamo2": "plamo2",
     "rwkv": "rwkv6 rwkv7 rwkv6qwen2 arwkv7",

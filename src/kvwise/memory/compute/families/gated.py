@@ -42,7 +42,7 @@ def _softplus(b: Builder, cur: Tensor, x: Tensor, il: int) -> Tensor:
     """One factor per head, or per element; the matrix says which."""
     gate = ops.unary("SOFTPLUS", ops.mul_mat(b.need(il, "attn_gate.weight"), x))
     if gate.ne[0] == b.model.n_head[il]:
-        return _per_head(cur, gate)
+        return per_head(cur, gate)
     return ops.mul(cur, gate)
 
 
@@ -50,10 +50,10 @@ def _sigmoid_of_heads(b: Builder, cur: Tensor, x: Tensor, il: int) -> Tensor:
     """One factor per head, where the layer has a gate."""
     if not b.has(il, "attn_gate.weight"):
         return cur
-    return _per_head(cur, ops.unary("SIGMOID", ops.mul_mat(b.need(il, "attn_gate.weight"), x)))
+    return per_head(cur, ops.unary("SIGMOID", ops.mul_mat(b.need(il, "attn_gate.weight"), x)))
 
 
-def _per_head(cur: Tensor, gate: Tensor) -> Tensor:
+def per_head(cur: Tensor, gate: Tensor) -> Tensor:
     width, n, _, _ = cur.ne
     heads = gate.ne[0]
     made = ops.mul(ops.reshape(cur, width // heads, heads, n), ops.reshape(gate, 1, heads, n))

@@ -21,6 +21,7 @@ Clamp = Literal["", "before", "after", "within"]
 """Gate limited before its activation (DeepSeek V4), after it, as part of it, or not."""
 
 LEAST_LIMIT = 1e-6
+_WITHIN = frozenset({"maple", "hy_v4"})  # experts' limits are part of the activation
 
 _GLU = {"silu": "SWIGLU", "gelu": "GEGLU", "relu": "REGLU", "swiglu_oai": "SWIGLU_OAI"}
 _HALVES = {"swiglu": "SWIGLU", "geglu": "GEGLU", "reglu": "REGLU"}
@@ -65,6 +66,8 @@ def clamp_of(b: Builder, il: int, kind: Literal["exp", "shexp"]) -> Clamp:
     limits = model.swiglu_clamp_exp if kind == "exp" else model.swiglu_clamp_shexp
     if il >= len(limits) or limits[il] <= LEAST_LIMIT:
         return ""
+    if kind == "exp" and model.architecture in _WITHIN:
+        return "within"
     if not model.dsv4_hc_mult:
         return "after"
     return "within" if b.since(builds.CLAMPED_SWIGLU) else "before"

@@ -55,9 +55,9 @@ def moe(b: Builder, x: Tensor, il: int, how: Moe = Moe()) -> Tensor:
     bias = b.w(il, "ffn_gate_inp.bias") if how.router_bias else None
     if bias is not None:
         logits = ops.add(logits, bias)
-    probs = _probabilities(logits, how.gating)
+    probs = probabilities(logits, how.gating)
     chosen = how.chosen if how.chosen is not None else _choose(b, il, logits, probs, how)
-    weights = _weights(probs, chosen, used, how)
+    weights = weights_of(probs, chosen, used, how)
     b.expand(weights)
     cur = ops.reshape(x, n_embd, 1, n)
     if how.before:
@@ -68,7 +68,7 @@ def moe(b: Builder, x: Tensor, il: int, how: Moe = Moe()) -> Tensor:
     return _sum(b, experts, used)
 
 
-def _probabilities(logits: Tensor, gating: Gating) -> Tensor:
+def probabilities(logits: Tensor, gating: Gating) -> Tensor:
     if gating == "softmax":
         return ops.soft_max(logits)
     if gating == "sigmoid":
@@ -106,7 +106,7 @@ def _best_groups(b: Builder, scores: Tensor) -> Tensor:
     return ops.reshape(ops.set_rows(ops.fill(grouped), kept, chosen), count, n)
 
 
-def _weights(probs: Tensor, chosen: Tensor, used: int, how: Moe) -> Tensor:
+def weights_of(probs: Tensor, chosen: Tensor, used: int, how: Moe) -> Tensor:
     """[1, experts used, tokens]."""
     n = probs.ne[1]
     weights = ops.get_rows(ops.reshape(probs, 1, probs.ne[0], n), chosen)
