@@ -50,7 +50,8 @@ def closed(job: Job, batch: Batch) -> list[int]:
     home = n_gpu if placement.output == HOST else placement.output
     if home == n_gpu and _takes_over(job) and rows >= OFFLOAD_BATCH:
         home = 0
-    found[home] = max(found[home], stream + logits)
+    # logits fit into no gap of the layers before: they come behind what is left of the last one
+    found[home] = max(found[home], stream + logits + found[home] * 3 // 4)
     looked_up = model.n_embd_inp + model.n_embd + model.n_embd_per_layer * model.n_layer
     found[n_gpu] += looked_up * batch.n_tokens * F32_SIZE
     if model.n_embd_per_layer:  # an input of every layer, made on the host, read everywhere
