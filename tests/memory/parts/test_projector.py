@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -22,7 +24,7 @@ from kvwise.memory.account import account
 from kvwise.memory.compute.devices import backends_for
 from kvwise.memory.ledger import Extra, Ledger
 from kvwise.memory.parts.companions import Companions
-from kvwise.memory.parts.vision.eye import eye_of
+from kvwise.memory.parts.vision.eye import ROWS, eye_of
 from kvwise.memory.parts.vision.measure import Measured, measure
 from kvwise.memory.parts.vision.towers import TOWERS
 from kvwise.units import GIB, MIB
@@ -183,6 +185,29 @@ class TestWeights:
         assert rows[0].weights_bytes == lines(header)[0].weights_bytes
         assert rows[2].weights_bytes == sum(-(-t.nbytes // 32) * 32 for t in sound)
         assert rows[3].basis == {"compute": "estimated"}
+
+
+NUMBERS = st.one_of(
+    st.integers(-5, 5), st.integers(-(2**31), 2**40), st.booleans(), st.text(max_size=3)
+)
+KEYS = ["embedding_length", "block_count", "patch_size", "image_size", "attention.head_count",
+        "attention.head_dim", "projector.scale_factor", "spatial_merge_size", "image_max_pixels",
+        "n_wa_pattern", "window_size", "feature_layer"]  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(sorted(ROWS)),
+    st.dictionaries(st.sampled_from(KEYS), NUMBERS, max_size=4),
+    st.sampled_from(sorted(MAKERS)),
+)
+def test_odd_headers_get_a_figure(kind: str, lies: dict[str, Any], maker: str) -> None:
+    header = encoder(maker)
+    metadata = {**header.metadata, "clip.projector_type": kind}
+    metadata |= {f"clip.vision.{key}": value for key, value in lies.items()}
+    for row in lines(replace(header, metadata=metadata), "", GPU):
+        assert row.total_bytes >= 0
+        assert set(row.basis) <= {"weights", "compute"}
 
 
 class TestLargestImage:

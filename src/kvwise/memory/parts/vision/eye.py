@@ -13,6 +13,8 @@ from kvwise.gguf.header import Header
 
 Limit = tuple[int, int] | Literal["pixels", "none"]
 PREFIX = "clip.vision."
+TOO_LARGE = 1 << 31
+"""No size of an encoder reaches this; the engine itself reads 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,8 @@ def eye_of(header: Header, asked_tokens: int = 0, batch_tokens: int = 1024) -> E
         patch, merge = patch * merge, 1
     most = _most_tokens(header, row, patch * merge, asked_tokens)
     side = _side(row, image, patch * merge, most)
+    if not patch <= side < TOO_LARGE:
+        return None
     per_tile = max(1, (image // (patch * merge)) ** 2) if image else 1
     per_tile = most or per_tile
     return Eye(
@@ -188,7 +192,9 @@ def _activation(header: Header) -> str:
 
 def _number(header: Header, key: str) -> int:
     value = header.get(PREFIX + key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    if not isinstance(value, int) or isinstance(value, bool):
+        return 0
+    return value if 0 <= value < TOO_LARGE else 0
 
 
 def _numbers(header: Header, key: str) -> tuple[int, ...]:
