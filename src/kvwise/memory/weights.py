@@ -9,7 +9,6 @@ Source: src/llama-model.cpp load_tensors, src/llama-model-loader.cpp get_mapping
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -21,6 +20,7 @@ from kvwise.launch import Launch
 from kvwise.memory import repack
 from kvwise.memory.backends import kind_of
 from kvwise.memory.loader import CPU, Load, Rules, Shelf, Spot, rope_layers, shelf
+from kvwise.memory.patterns import compiled
 from kvwise.memory.placement import HOST, Placement, buffer_name
 
 
@@ -105,7 +105,7 @@ def _rules(
     kinds = tuple(kind_of(device) for device in devices)
     names = tuple(buffer_name(device) for device in devices)
     asked, n_cpu_moe = overrides
-    rows = [(_pattern(text), _target(target, names)) for text, target in asked]
+    rows = [(compiled(text), _target(target, names)) for text, target in asked]
     return Rules(
         kinds=kinds,
         names=names,
@@ -165,15 +165,6 @@ def _maps(spot: Spot, rules: Rules) -> bool:
     if spot.device == HOST:
         return spot.buffer == CPU
     return rules.kinds[spot.device].maps_host
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise UsageError(
-            "{text!r} is not a pattern: {why}", text=text, why=str(error), hint="see -ot"
-        ) from error
 
 
 def _target(name: str, names: tuple[str, ...]) -> Spot | None:
