@@ -210,6 +210,44 @@ def _qwen3(s: Sizes) -> None:
         s.linear(f"v.deepstack.{il}.fc2", 4 * s.embd, TEXT)
 
 
+def _paddle(s: Sizes) -> None:
+    s.keys |= {"image_min_pixels": 147384, "image_max_pixels": 2822400}
+    _siglip(s, 27 * 27)
+    s.norm("mm.input_norm", s.embd)
+    s.linear("mm.1", 4 * s.embd, 4 * s.embd)
+    s.linear("mm.2", 4 * s.embd, TEXT)
+
+
+def _llama4(s: Sizes) -> None:
+    s.keys |= {"projector.scale_factor": 2}
+    s.tower()
+    s.add("v.patch_embd.weight", 3 * s.patch * s.patch, s.embd)
+    s.add("v.class_embd", s.embd)
+    s.table(s.squares + 1)
+    s.norm("v.pre_ln", s.embd)
+    s.norm("v.post_ln", s.embd)
+    s.add("mm.model.mlp.1.weight", 4 * s.embd, 1024)
+    s.add("mm.model.mlp.2.weight", 1024, 1024)
+    s.add("mm.model.fc.weight", 1024, TEXT)
+
+
+def _glm4(s: Sizes) -> None:
+    s.keys |= {"spatial_merge_size": 2}
+    s.tower(bias=False, fused=True, gate=True)
+    s.patches()
+    s.add("v.patch_embd.weight.1", s.patch, s.patch, 3, s.embd)
+    s.add("v.norm_embd.weight", s.embd)
+    s.add("v.post_ln.weight", s.embd)
+    s.table(24 * 24)
+    s.add("mm.patch_merger.weight", 2, 2, s.embd, 4 * s.embd)
+    s.add("mm.patch_merger.bias", 4 * s.embd)
+    s.add("mm.model.fc.weight", 4 * s.embd, TEXT)
+    s.norm("mm.post_norm", TEXT)
+    s.linear("mm.up", TEXT, 1024, bias=False)
+    s.linear("mm.gate", TEXT, 1024, bias=False)
+    s.linear("mm.down", 1024, TEXT, bias=False)
+
+
 def _internvl(s: Sizes) -> None:
     s.keys |= {"projector.scale_factor": 2}
     s.tower(scaled=True)
@@ -247,6 +285,7 @@ MAKERS: dict[str, Callable[[Sizes], None]] = {
     "pixtral": _pixtral, "kimivl": _kimi, "dots_ocr": _dots, "gemma4v": _gemma4,
     "qwen2vl_merger": lambda s: _qwen(s, windows=False),
     "qwen2.5vl_merger": lambda s: _qwen(s, windows=True), "qwen3vl_merger": _qwen3,
+    "paddleocr": _paddle, "llama4": _llama4, "glm4v": _glm4,
     "internvl": _internvl, "nemotron_v2_vl": _nemotron, "mlp": _llava,
 }  # fmt: skip
 

@@ -24,6 +24,9 @@ SWAPPED = frozenset(
 """Kinds of which old files name the two feed-forward matrices the wrong way round."""
 
 
+_GATED = {"SILU": "SWIGLU", "GELU": "GEGLU", "GELU_QUICK": "GEGLU_QUICK"}
+
+
 @dataclass(frozen=True, slots=True)
 class Picture:
     """What is encoded: patches per side, tiles at once, and whether flash attention is on."""
@@ -136,17 +139,18 @@ class Sight:
         """Two products with an activation between them."""
         return self.linear(activate(self.linear(x, first), activation), second)
 
+    def gated(self, x: Tensor, up: str, gate: str, down: str) -> Tensor:
+        """Two products joined by a gated activation, and a third."""
+        wide = self.linear(x, up)
+        return self.linear(ops.glu(_GATED[self.eye.activation], self.linear(x, gate), wide), down)
+
     def feed_forward(self, x: Tensor, il: int) -> Tensor:
         up, gate, down = (f"v.blk.{il}.ffn_{part}" for part in ("up", "gate", "down"))
         if self.eye.kind in SWAPPED and self.need(f"{down}.weight").ne[0] == self.eye.n_embd:
             up, down = down, up
-        wide = self.linear(x, up)
         if self.w(f"{gate}.weight") is not None:
-            gated = {"SILU": "SWIGLU", "GELU": "GEGLU", "GELU_QUICK": "GEGLU_QUICK"}
-            wide = ops.glu(gated[self.eye.activation], self.linear(x, gate), wide)
-        else:
-            wide = activate(wide, self.eye.activation)
-        return self.linear(wide, down)
+            return self.gated(x, up, gate, down)
+        return self.mlp(x, up, down, self.eye.activation)
 
     def attention(
         self, q: Tensor, k: Tensor, v: Tensor, il: int, mask: Tensor | None = None
