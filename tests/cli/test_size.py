@@ -152,3 +152,20 @@ def test_no_line_ends_the_stream(kvwise: Kvwise, line: str) -> None:
     assert len(schemas) == 3
     assert schemas[0] == schemas[2] == "kvwise/ledger/1"
     assert schemas[1] != "kvwise/ledger/1" or "build" in line
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"a":' * 100_000, "\x00", '{"n_ubatch": -1}'])
+def test_a_line_that_is_no_configuration_does_not_end_the_others(kvwise: Kvwise, line: str) -> None:
+    done = kvwise("size", QWEN, "--configs", "-", stdin=f"\ufeff{{}}\n{line}\n{{}}\n")
+    answers = [json.loads(each) for each in done.out.splitlines()]
+    assert done.code == 2
+    assert [each["schema"] for each in answers] == [
+        "kvwise/ledger/1", "kvwise/error/1", "kvwise/ledger/1",
+    ]  # fmt: skip
+    assert answers[1]["error"]["type"] == "UsageError"
+
+
+def test_a_file_without_line_ends_is_not_read_whole(kvwise: Kvwise) -> None:
+    done = kvwise("size", QWEN, "--configs", "/dev/zero", "--json")
+    assert done.code == 2
+    assert "longer than" in done.json["error"]["message"]

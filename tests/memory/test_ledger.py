@@ -135,6 +135,14 @@ def test_lines_are_devices_in_order_and_the_host_last() -> None:
     assert pinned.output_bytes == ledger.host.output_bytes
 
 
+def test_a_full_gpu_is_full_and_one_that_reports_nothing_is_unknown() -> None:
+    full = Device("full", "cuda", total_bytes=8 * GIB, free_bytes=0)
+    line = ledger_of(devices=(full,), n_ctx=4096).lines[0]
+    assert line.free_bytes == 0
+    assert not ledger_of(devices=(full,), n_ctx=4096).fits
+    assert ledger_of(devices=(Device("silent"),), n_ctx=4096).lines[0].free_bytes is None
+
+
 def test_a_driver_takes_its_part_once() -> None:
     fresh = Device("RTX", "cuda", 8 * GIB, 8 * GIB, sm_count=24)
     assert overhead(fresh)[0] == (420 + 28 * 24) * MIB // 10

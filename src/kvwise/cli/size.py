@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -29,6 +29,8 @@ from kvwise.memory.account import account
 from kvwise.memory.report import ledger_json
 
 EXIT_DOES_NOT_FIT = 3
+_ENCODING = "utf-8-sig"  # Windows tools put a mark before the first line
+_LONGEST_LINE = 1 << 20
 
 
 @make_command(
@@ -119,7 +121,7 @@ def _of_config(printer: Printer, model: Model, text: str) -> dict[str, Any]:
 
     try:
         fields = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError("not JSON: {why}", why=str(error)) from None
     if not isinstance(fields, dict):
         raise UsageError("a configuration is a JSON object, not {kind}", kind=type(fields).__name__)
@@ -129,9 +131,21 @@ def _of_config(printer: Printer, model: Model, text: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _lines(path: str) -> Iterator[TextIO | Sequence[str]]:
+def _lines(path: str) -> Iterator[Iterator[str]]:
     if path == "-":
-        yield sys.stdin
+        if sys.stdin is None:  # kvwise was started with it closed
+            raise UsageError("there is nothing to read: stdin is closed")
+        if hasattr(sys.stdin, "reconfigure"):  # whatever the locale, JSON is UTF-8
+            sys.stdin.reconfigure(encoding=_ENCODING, errors="replace")
+        yield _short(sys.stdin)
     else:
-        with Path(path).open(encoding="utf-8", errors="replace") as file:
-            yield file
+        with Path(path).open(encoding=_ENCODING, errors="replace") as file:
+            yield _short(file)
+
+
+def _short(file: TextIO) -> Iterator[str]:
+    """Lines one by one; a file without line ends must not fill the memory."""
+    for text in iter(lambda: file.readline(_LONGEST_LINE), ""):
+        if len(text) == _LONGEST_LINE and not text.endswith("\n"):
+            raise UsageError("a line is longer than {count:,} characters", count=_LONGEST_LINE)
+        yield text

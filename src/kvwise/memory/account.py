@@ -79,7 +79,7 @@ def _gpu_line(made: Made, number: int, device: Device, own: tuple[Part, ...], mo
         parts=own or (Part(buffer_name(device)),),
         extras=more.on(number),
         overhead_bytes=taken,
-        free_bytes=device.free_bytes or None,
+        free_bytes=device.free_bytes if device.total_bytes or device.free_bytes else None,
         largest_block_bytes=block.nbytes if block else 0,
         max_block_bytes=device.max_block_bytes,
         basis=made.basis | {"overhead": overhead_basis(device)},

@@ -80,7 +80,8 @@ def _check(name: str, value: object) -> None:
     if isinstance(default, bool):
         sound = isinstance(value, bool)
     elif isinstance(default, int):
-        sound = isinstance(value, int) and not isinstance(value, bool) and -1 <= value < 2**31
+        least = -1 if name == "ngl" else 0  # the engine takes the others as unsigned
+        sound = isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**31
     elif isinstance(default, str):
         sound = isinstance(value, str)
     else:
