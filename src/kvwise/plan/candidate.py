@@ -63,7 +63,10 @@ def slack_of(ledger: Ledger, more: Sequence[int] = ()) -> int:
             continue
         reserve = 0 if line.host else ledger.devices[number].reserve_bytes or 0
         beside = more[number] if number < len(more) else 0
-        left.append(line.headroom_bytes - reserve - beside)
+        room = line.headroom_bytes - reserve - beside
+        if line.max_block_bytes is not None and line.largest_block_bytes > line.max_block_bytes:
+            room = min(room, line.max_block_bytes - line.largest_block_bytes)
+        left.append(room)
     return min(left)
 
 
