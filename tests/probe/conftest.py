@@ -39,13 +39,19 @@ def probed(compiled: Compile, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     """Survey a fake CUDA driver: `probed("spill=20000", nvml="model=0")`."""
 
     def probe(
-        fake: str = "", *, nvml: str | None = None, defines: tuple[str, ...] = (), **wish: object
+        fake: str = "",
+        *,
+        nvml: str | None = None,
+        defines: tuple[str, ...] = (),
+        libraries_more: dict[str, str] | None = None,
+        **wish: object,
     ) -> Report:
         monkeypatch.setenv("FAKE", fake)
         libraries = {"cuda": compiled("cuda.c", *defines), "nvml": "/nothing/libnvidia-ml.so.1"}
         if nvml is not None:
             monkeypatch.setenv("NVML", nvml)
             libraries["nvml"] = compiled("nvml.c")
+        libraries |= libraries_more or {}
         wishes = {"only": ("cuda",), "patience": 0.25, "full": True, **wish}
         return survey(Wish(libraries=libraries, **wishes))  # type: ignore[arg-type]
 

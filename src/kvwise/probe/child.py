@@ -124,7 +124,7 @@ def _card(request: dict[str, Any], say: _Speaker) -> Any:
     driver = _driver(request, say)
     say(phase="list")
     found = driver.devices()[request["index"]]
-    if (found.get("uuid"), found.get("pci")) != (request["uuid"], request["pci"]):
+    if (found.get("uuid", ""), found.get("pci", "")) != (request["uuid"], request["pci"]):
         raise DriverError("list", 0, "moved")
     before = _nvml_free(request)
     say(phase="context")

@@ -16,7 +16,7 @@ from kvwise.errors import UsageError
 from kvwise.probe.advice import planned
 from kvwise.probe.notes import Note
 from kvwise.probe.report import OUTCOMES, DeviceReport, Report
-from kvwise.text import say
+from kvwise.text import Phrase, phrase, say
 
 SCHEMA = "kvwise/probe/1"
 MOST_BYTES = 1 << 52
@@ -59,7 +59,7 @@ def _note(note: Note, language: str) -> dict[str, Any]:
 
 def read_document(value: Any) -> Report:
     """The report of a document. Raises UsageError for anything that is none."""
-    whole = _object(value, "the document")
+    whole = _object(value, phrase("the document"))
     if whole.get("schema") not in (SCHEMA, None):
         raise UsageError("not a {schema} document", schema=SCHEMA)
     rows = whole.get("devices")
@@ -68,8 +68,8 @@ def read_document(value: Any) -> Report:
     return Report(
         time=_time(whole.get("time")),
         system=_text(whole.get("system")),
-        devices=tuple(_device(_object(row, "a device")) for row in rows),
-        host=_host(_object(whole.get("host") or {}, "the host")),
+        devices=tuple(_device(_object(row, phrase("a device"))) for row in rows),
+        host=_host(_object(whole.get("host") or {}, phrase("the host"))),
     )
 
 
@@ -119,7 +119,7 @@ def _host(row: Mapping[str, Any]) -> Host:
 
 
 def _read_note(value: Any) -> Note:
-    row = _object(value, "a note")
+    row = _object(value, phrase("a note"))
     values = row.get("values")
     kept = values if isinstance(values, dict) else {}
     return Note(
@@ -131,7 +131,7 @@ def _read_note(value: Any) -> Note:
     )
 
 
-def _object(value: Any, what: str) -> Mapping[str, Any]:
+def _object(value: Any, what: Phrase) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise UsageError("{what} is no JSON object", what=what)
     return value

@@ -113,7 +113,7 @@ class _Backend:
             each = DeviceReport(name="GPU", backend=self._name).with_fields(facts)
             more = cards.get(each.pci, {})
             if "driver" in more:
-                more = {**more, "driver": f"{each.driver}, driver {more['driver']}"}
+                more = {**more, "driver": f"{each.driver} ({more['driver']})"}
             each = each.with_fields(more)
             each = replace(each, device=f"{self._module.PREFIX}{each.index}")
             tell(each.name)

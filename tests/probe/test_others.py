@@ -1,0 +1,149 @@
+"""HIP, Metal and Windows' budgets against imitations of their libraries; none ran on hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kvwise.probe import backends
+from kvwise.probe.advice import advise, usable
+from kvwise.probe.backends.hip import HipDriver
+from kvwise.probe.child import main
+from kvwise.probe.dxgi import Adapter, Budget
+from kvwise.probe.library import DriverError, load
+from kvwise.probe.report import Report
+from kvwise.probe.survey import Wish, expected, survey
+
+MIB = 1 << 20
+Compile = Callable[..., str]
+Probed = Callable[..., Report]
+
+
+# -- HIP ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hip(compiled: Compile, monkeypatch: pytest.MonkeyPatch) -> Probed:
+    def probe(fake: str = "") -> Report:
+        monkeypatch.setenv("FAKE", fake)
+        libraries = {"hip": compiled("cuda.c", "HIP")}
+        return survey(Wish(libraries=libraries, only=("hip",), full=True, patience=0.2))
+
+    return probe
+
+
+def test_hip_is_measured_like_cuda(hip: Probed) -> None:
+    (found,) = hip("budget=19000").devices
+    assert (found.backend, found.device, found.outcome) == ("hip", "ROCm0", "measured")
+    assert found.driver == "HIP 6.3"
+    assert found.all_blocks_bytes == 19000 * MIB
+    assert found.spilled is False  # its own speed is not known, but no bus is as fast
+    assert "fakes" in found.has
+    assert {"free_over_reported"} <= found.has
+
+
+def test_hip_spills_crashes_and_refuses(hip: Probed) -> None:
+    assert hip("spill=20000").devices[0].spilled is True
+    assert "crashed" in hip("crash=hipMalloc").devices[0].has
+    ((_, note),) = hip("fail=hipInit:100").failures
+    assert "no device" in str(note.message)
+
+
+def test_hips_free_does_not_see_the_desktop(
+    compiled: Compile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FAKE", "")
+    kernel = tmp_path / "0000:01:00.0"
+    kernel.mkdir()
+    (kernel / "mem_info_vram_total").write_text(f"{24576 * MIB}\n")
+    (kernel / "mem_info_vram_used").write_text(f"{3000 * MIB}\n")
+    driver = HipDriver(load([compiled("cuda.c", "HIP")]), tmp_path)
+    assert driver.devices()[0]["unified"] is False
+    free, total = driver.open(0).memory()
+    assert (free, total) == ((24576 - 3000) * MIB, 24564 * MIB)
+    (kernel / "mem_info_vram_total").write_text(f"{512 * MIB}\n")
+    assert driver.devices()[0]["unified"] is True  # an APU: a carve-out beside the system's memory
+
+
+# -- Metal -------------------------------------------------------------------------
+
+
+def test_metal_has_a_limit_and_is_not_taken(
+    compiled: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def probe(fake: str) -> Report:
+        monkeypatch.setenv("METAL", fake)
+        return survey(Wish(libraries={"metal": compiled("metal.c")}, only=("metal",)))
+
+    (found,) = probe("used=900").devices
+    assert (found.name, found.device, found.outcome) == ("Apple M9 Fake", "MTL0", "asked")
+    assert found.unified is True
+    assert found.total_bytes == 22906 * MIB
+    assert found.free_bytes is not None
+    assert 0 < found.free_bytes <= 22006 * MIB  # or what this machine has
+    assert found.max_buffer_bytes == 14000 * MIB
+    assert {"metal_limit", "fakes"} <= found.has
+    assert advise(found, "darwin").max_block_bytes == 14000 * MIB
+    assert [device.kind for device in usable(probe(""))] == ["metal"]
+    assert probe("none=1").devices == ()
+
+
+# -- Windows' budgets --------------------------------------------------------------
+
+
+def test_an_adapter_is_found_by_its_number(
+    compiled: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DXGI", "budget=9000;usage=40")
+    adapter = Adapter(7, compiled("dxgi.c"))
+    assert adapter.local() == Budget(9000 * MIB, 40 * MIB)
+    assert adapter.shared() == Budget(16384 * MIB, 100 * MIB)
+    with pytest.raises(DriverError) as caught:
+        Adapter(8, compiled("dxgi.c"))
+    assert caught.value.code == 0x887A0002
+    monkeypatch.setenv("DXGI", "factory=-1")
+    with pytest.raises(DriverError):
+        Adapter(7, compiled("dxgi.c"))
+
+
+def _windows(probed: Probed, compiled: Compile, fake: str) -> Report:
+    """A CUDA card under WDDM with the fake adapter beside it."""
+    dxgi = compiled("dxgi.c")
+    return probed(fake, nvml="model=0", libraries_more={"dxgi": dxgi})
+
+
+def test_the_budget_is_a_ceiling_and_shared_memory_a_witness(
+    probed: Probed, compiled: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DXGI", "budget=12000;usage=500")
+    (found,) = _windows(probed, compiled, "luid=1").devices
+    assert found.driver_model == "WDDM"
+    assert found.luid == 7
+    margin = found.margin_bytes or 0
+    assert found.ceiling_bytes == (11500 * MIB - margin) // (2 * MIB) * 2 * MIB
+    assert found.all_blocks_bytes == found.ceiling_bytes
+    assert found.spilled is False
+    assert advise(found, "win32").free_bytes == found.ceiling_bytes + margin + 16 * MIB
+
+
+def test_two_witnesses_must_agree(
+    probed: Probed, compiled: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DXGI", "budget=40000")
+    slow_only = _windows(probed, compiled, "luid=1;spill=20000").devices[0]
+    assert slow_only.spilled is None
+    assert "perhaps_spilled" in slow_only.has
+    monkeypatch.setenv("DXGI", "budget=40000;grow=3000")
+    assert _windows(probed, compiled, "luid=1;spill=20000").devices[0].spilled is True
+    assert _windows(probed, compiled, "luid=1").devices[0].spilled is None
+
+
+# -- the list of backends ----------------------------------------------------------
+
+
+def test_backends_are_found_by_their_files() -> None:
+    assert backends.names() == ["cuda", "hip", "metal", "vulkan"]
+    assert expected({"metal": "x"})[-2:] == ["metal", "vulkan"]
+    assert main.__module__ == "kvwise.probe.child"
