@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvwise.engine import find as finder
-from kvwise.engine.find import Engine, binary, build_of, embedded, find
+from kvwise.engine.find import Engine, binary, build_of, embedded, find, for_gpus
 from kvwise.errors import EngineError, UsageError
 
 HELP = """
@@ -150,3 +151,26 @@ def test_tools_are_looked_for_beside_the_server(
     assert engine.tool("llama-tokenize") == other
     assert engine.tool("llama-nothing") is None
     assert Engine("embedded").tool("llama-tokenize") == other
+
+
+@pytest.mark.parametrize("place", ["", "build/bin", "bin"])
+@pytest.mark.parametrize("name", ["llama-server", "llama-fit-params"])
+def test_the_folder_of_a_llama_cpp_is_an_engine(tmp_path: Path, place: str, name: str) -> None:
+    tool = program(tmp_path / place, "echo 'version: 7 (abc)'", name)
+    assert find(str(tmp_path)).path == str(tool.resolve())
+
+
+def test_only_a_binary_can_be_asked_about_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("KVWISE_ENGINE", raising=False)
+    assert for_gpus() is None
+    tool = program(tmp_path, "echo 'version: 7 (abc)'", "llama-fit-params")
+    found = for_gpus()
+    assert found is not None
+    assert (found.path, found.build) == (str(tool.resolve()), "b7")
+    if importlib.util.find_spec("xllamacpp"):
+        assert for_gpus("embedded") is None
+    with pytest.raises(UsageError, match="not a program"):
+        for_gpus("/no/such/server")
