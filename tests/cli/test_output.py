@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvwise.cli._shapes import Bar, Column, Table, bar_cells, width_of
-from kvwise.cli.output import Printer
+from kvwise.cli.output import Printer, visible
 from kvwise.errors import Refused, UsageError
 from kvwise.text import phrase
 
@@ -61,3 +63,35 @@ def test_phrases_are_worded_and_strings_are_not() -> None:
     printer.text(phrase("{a}", a=phrase("b")))
     printer.text("{a}")
     assert raw.getvalue() == b"b\n{a}\n"
+
+
+def test_names_of_strangers_do_not_steer_the_terminal() -> None:
+    evil = "a\x1b]0;x\x07\x1b[31mb\u202ec\x9bd"
+    for color in ("auto", "always"):
+        printer, raw = _printer()
+        printer.color = color
+        printer.text(f"{evil}\nnext", "bad")
+        printer.table(Table((Column("name"),), [(f"{evil}\nnext",)]))
+        printer.bar(Bar(evil, [("weights", evil, 3)], 4))
+        printer.bullets([evil])
+        text = raw.getvalue().decode()
+        assert not set("\x07\x9b\u202e") & set(text)
+        assert "\x1b]" not in text
+        assert r"b\u202ec\x9bd\nnext" in text
+    assert visible("a\nb\u3000中") == "a\nb\u3000中"
+
+
+def test_an_error_is_one_line() -> None:
+    printer, raw = _printer()
+    printer.err = printer.out
+    printer.error(UsageError("no {what}", what="x\ny\rz", hint="{what}"))
+    assert raw.getvalue() == b"error: no x\\ny\\rz\nhint: x\\ny\\rz\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "gbk", "cp1252"])
+def test_json_loses_no_letter_in_any_code_page(encoding: str) -> None:
+    printer, raw = _printer(encoding)
+    value = {"path": "模型é🙂.gguf"}
+    printer.document(value)
+    printer.json_line(value)
+    assert [json.loads(line) for line in raw.getvalue().splitlines()] == [value, value]

@@ -71,3 +71,16 @@ def test_a_terminal_of_an_old_code_page(kvwise: Kvwise) -> None:
     done = kvwise(*SIZE, "--lang", "zh", env={"PYTHONIOENCODING": "ascii"})
     assert done.code == 0
     assert "#" in done.out
+
+
+def test_a_width_of_nothing_is_no_width(kvwise: Kvwise) -> None:
+    out = kvwise(*SIZE, "--color", "always", env={"COLUMNS": "0"}).out
+    assert "576.0" in out
+
+
+def test_a_locale_that_cannot_be_written_is_not_taken(kvwise: Kvwise) -> None:
+    chinese = {"LC_ALL": "zh_CN.UTF-8"}
+    ascii_only = chinese | {"PYTHONIOENCODING": "ascii"}
+    assert "放得下" in kvwise(*SIZE, env=chinese | {"PYTHONIOENCODING": "utf-8"}).out
+    assert "fits" in kvwise(*SIZE, env=ascii_only).out
+    assert "??" in kvwise(*SIZE, env=ascii_only | {"KVWISE_LANG": "zh"}).out

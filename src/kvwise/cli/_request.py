@@ -13,6 +13,7 @@ from kvwise import here
 from kvwise.arch import describe
 from kvwise.device import Device, Host
 from kvwise.errors import UsageError
+from kvwise.gguf.lies import plain
 from kvwise.gguf.model import Model
 from kvwise.gguf.open import open_header
 from kvwise.gguf.shape import header_of_shape
@@ -138,9 +139,9 @@ def _no_model() -> UsageError:
 
 
 def called(model: Model) -> str:
-    """The model's name, or its file's without what it is packed in."""
+    """The model's name, or its file's without what it is packed in; always one line."""
     if model.name:
-        return model.name
+        return plain(model.name)
     name = Path(model.path).name
     for ending in (".gz", ".json", ".gguf"):
         name = name.removesuffix(ending)

@@ -10,6 +10,7 @@ from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
 from kvwise.text import LANGUAGES
 
+_SAMPLES = {"zh": "\N{CJK UNIFIED IDEOGRAPH-4E2D}"}
 COLORS = ("auto", "always", "never")
 
 
@@ -39,7 +40,7 @@ def take_settings(printer: Printer, arguments: Sequence[str]) -> list[str]:
 
     What stands after `--` belongs to someone else. Raises UsageError.
     """
-    printer.language = _language_of_environment()
+    printer.language = _language_of_environment(printer.out.encoding or "utf-8")
     rest: list[str] = []
     words = iter(arguments)
     for word in words:
@@ -84,11 +85,23 @@ def _apply(printer: Printer, setting: Setting, value: str) -> None:
             printer.verbosity -= 1
 
 
-def _language_of_environment() -> str:
-    """KVWISE_LANG, else the locale's language when we speak it, else English."""
+def _language_of_environment(encoding: str) -> str:
+    """KVWISE_LANG, else the locale's language when we speak it, else English.
+
+    A locale that is named but not installed leaves an ASCII stdout: English can be read there.
+    """
     for name in ("KVWISE_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
         value = os.environ.get(name, "").lower()
         if value:
-            language = value[:2]
-            return language if language in LANGUAGES else "en"
+            language = value[:2] if value[:2] in LANGUAGES else "en"
+            asked = name == "KVWISE_LANG"
+            return language if asked or _can_write(encoding, language) else "en"
     return "en"
+
+
+def _can_write(encoding: str, language: str) -> bool:
+    try:
+        _SAMPLES.get(language, "").encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -38,12 +39,31 @@ if TYPE_CHECKING:
 _SECONDS_BEFORE_A_BAR = 1.0
 _PIPE_COLUMNS = 100
 _WIDEST_BAR = 100
+_CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _FOLDED_COLUMN = 16  # words may be folded to this width, numbers never
 
 
 def _nowhere() -> TextIO:
     """For a process that was started with its output closed."""
     return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123
+
+
+def _says_width() -> bool:
+    """False for COLUMNS=0, which some terminals set and the library would take at its word."""
+    columns = os.environ.get("COLUMNS", "")
+    return not columns.isdecimal() or int(columns) > 0
+
+
+def visible(text: str) -> str:
+    """Text whose control characters are written as escapes, line ends apart.
+
+    Names come out of files of strangers: they must not steer the terminal or turn text around.
+    """
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def _one_line(text: str) -> str:
+    return visible(text).replace("\n", "\\n")
 
 
 @dataclass(slots=True)
@@ -82,11 +102,11 @@ class Printer:
     def document(self, value: Mapping[str, object]) -> None:
         """The one JSON document of a run."""
         indent = 2 if self._is_terminal(self.out) else None
-        self.out.write(json.dumps(value, ensure_ascii=False, indent=indent) + "\n")
+        self.out.write(self._json(value, indent) + "\n")
 
     def json_line(self, value: Mapping[str, object]) -> None:
         """One line of a JSON stream, at once: someone may be waiting for it."""
-        self.out.write(json.dumps(value, ensure_ascii=False) + "\n")
+        self.out.write(self._json(value) + "\n")
         self.out.flush()
 
     def error_document(self, error: KvwiseError) -> dict[str, object]:
@@ -111,9 +131,10 @@ class Printer:
             self.document({**self.error_document(error), **(extra or {})})
             return
         label = self.say(Phrase("refused:" if isinstance(error, Refused) else "error:"))
-        self._write(self.err, f"{label} {self.say(error.phrase)}", "bad")
+        self._write(self.err, f"{label} {_one_line(self.say(error.phrase))}", "bad")
         if error.hint:
-            self._write(self.err, f"{self.say(Phrase('hint:'))} {self.say(error.hint)}", "")
+            hint = _one_line(self.say(error.hint))
+            self._write(self.err, f"{self.say(Phrase('hint:'))} {hint}", "")
 
     # -- tables and bars -----------------------------------------------------
 
@@ -150,7 +171,7 @@ class Printer:
         """A list; on a terminal its lines hang behind the dash."""
         if not self._is_rich(self.out):
             for item in items:
-                self._write(self.out, f"  - {self.say(item)}", "")
+                self._write(self.out, f"  - {_one_line(self.say(item))}", "")
             return
         from rich.table import Table as RichTable  # noqa: PLC0415
 
@@ -158,7 +179,7 @@ class Printer:
         grid.add_column(width=3, justify="right")
         grid.add_column(overflow="fold")
         for item in items:
-            grid.add_row("-", self._rich_text(self.say(item), style))
+            grid.add_row("-", self._rich_text(_one_line(self.say(item)), style))
         self._console(self.out).print(grid)
 
     @property
@@ -212,6 +233,11 @@ class Printer:
 
     # -- inside --------------------------------------------------------------
 
+    def _json(self, value: Mapping[str, object], indent: int | None = None) -> str:
+        """JSON is UTF-8; what an old code page could not hold stays whole as escapes."""
+        unicode = (self.out.encoding or "utf-8").lower().replace("-", "") == "utf8"
+        return json.dumps(value, ensure_ascii=not unicode, indent=indent)
+
     @staticmethod
     def _is_terminal(stream: TextIO) -> bool:
         return stream.isatty()
@@ -227,6 +253,7 @@ class Printer:
 
             self._consoles[id(stream)] = Console(
                 file=stream,
+                width=None if _says_width() else self.width,
                 force_terminal=True if self.color == "always" else None,
                 no_color=True if self.color == "never" else None,
                 highlight=False,
@@ -236,12 +263,14 @@ class Printer:
         return self._consoles[id(stream)]
 
     def _write(self, stream: TextIO, text: str, style: str) -> None:
+        text = visible(text)
         if self._is_rich(stream) and style:
             self._console(stream).print(text, style=STYLES.get(style, ""), soft_wrap=True)
         else:
             stream.write(text + "\n")
 
     def _spans(self, spans: Spans) -> None:
+        spans = [(_one_line(text), style) for text, style in spans]
         if not self._is_rich(self.out):
             self.out.write("".join(text for text, _ in spans).rstrip() + "\n")
             return
@@ -268,7 +297,7 @@ class Printer:
         return fancy
 
     def _cell(self, cell: Cell | Words) -> str:
-        return self.say(cell.words if isinstance(cell, Cell) else cell)
+        return _one_line(self.say(cell.words if isinstance(cell, Cell) else cell))
 
     def _plain_table(self, table: Table) -> Iterator[str]:
         lines = [[self.say(column.words) for column in table.columns]]
