@@ -77,9 +77,7 @@ def test_a_build_that_is_newer_than_all_known_is_planned_with_the_newest_rules()
     model = describe(open_header(str(described("tiny-llama"))))
     newest = account(model, Launch(build="b11549"), ())
     later = account(model, Launch(build="b99999"), ())
-    assert [line.total_bytes for line in later.lines] == [
-        line.total_bytes for line in newest.lines
-    ]
+    assert [line.total_bytes for line in later.lines] == [line.total_bytes for line in newest.lines]
     assert any("b11549" in str(doubt) for doubt in later.doubts)
 
 

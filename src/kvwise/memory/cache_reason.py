@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from kvwise import builds
 from kvwise.arch.store import CompressorStore, KVStore
 from kvwise.memory.context import Context
 from kvwise.text import Phrase, phrase
 
-_BUILD = "b10605"
+
+def _source_build(context: Context) -> str:
+    """The build whose source was read for this one."""
+    return builds.name(builds.nearest(context.build))
 
 
 def kv(store: KVStore, context: Context, n_cells: int, streams: int) -> Phrase:
@@ -27,7 +31,7 @@ def _cells(store: KVStore, context: Context) -> Phrase:
             "one cell for every {ratio} tokens, padded to 256 ({source}, {build})",
             ratio=store.ratio,
             source="src/llama-kv-cache-dsv4.cpp",
-            build=_BUILD,
+            build=_source_build(context),
         )
     if store.windowed and not context.swa_full:
         return phrase(
@@ -36,12 +40,12 @@ def _cells(store: KVStore, context: Context) -> Phrase:
             n_swa=store.n_swa,
             n_ubatch=context.n_ubatch,
             source="src/llama-kv-cache-iswa.cpp",
-            build=_BUILD,
+            build=_source_build(context),
         )
     return phrase(
         "a cell for every token of the context ({source}, {build})",
         source="src/llama-kv-cache.cpp",
-        build=_BUILD,
+        build=_source_build(context),
     )
 
 
@@ -50,7 +54,7 @@ def _width(store: KVStore, context: Context) -> Phrase:
         return phrase(
             "keys only, values are computed from them ({source}, {build})",
             source="src/llama-kv-cache.cpp",
-            build=_BUILD,
+            build=_source_build(context),
         )
     if context.v_trans and set(store.v_row) - {store.v_row_widest}:
         return phrase(
@@ -58,12 +62,12 @@ def _width(store: KVStore, context: Context) -> Phrase:
             "widest, {widest} ({source}, {build})",
             widest=store.v_row_widest,
             source="src/llama-kv-cache.cpp",
-            build=_BUILD,
+            build=_source_build(context),
         )
     return phrase(
         "KV heads times head size, for K and for V ({source}, {build})",
         source="src/llama-hparams.cpp",
-        build=_BUILD,
+        build=_source_build(context),
     )
 
 
@@ -73,7 +77,7 @@ def state(context: Context) -> Phrase:
         "of each ({source}, {build})",
         snapshots=context.n_rs_seq,
         source="src/llama-memory-recurrent.cpp",
-        build=_BUILD,
+        build=_source_build(context),
     )
 
 
@@ -85,5 +89,5 @@ def compressor(store: CompressorStore, context: Context) -> Phrase:
         rows=store.state_size,
         snapshots=context.n_rs_seq,
         source="src/llama-kv-cache-dsv4.cpp",
-        build=_BUILD,
+        build=_source_build(context),
     )
