@@ -78,6 +78,20 @@ def test_quick_takes_nothing(probe: Callable[..., Done], tmp_path: Path) -> None
     assert probe("--quick", "--full").code == 2
 
 
+def test_a_measurement_is_kept_and_a_quick_look_is_not(
+    probe: Callable[..., Done], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KVWISE_HOME", str(tmp_path))
+    kept = tmp_path / "data/probe.json"
+    probe("--quick")
+    probe("--no-save")
+    assert not kept.exists()
+    assert probe("-v").err.strip().endswith(str(kept))
+    before = kept.read_bytes()
+    probe("--quick")
+    assert kept.read_bytes() == before
+
+
 def test_a_reserve_of_ones_own(probe: Callable[..., Done]) -> None:
     device = probe("--json", "--reserve", "4GiB").json["devices"][0]
     assert device["margin_bytes"] == 4096 * MIB

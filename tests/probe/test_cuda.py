@@ -151,7 +151,7 @@ def test_a_crash_inside_a_call(probed: Probed, way: str, code: str, call: str) -
 @pytest.mark.parametrize("way", ["hang", "spin"])
 def test_a_call_that_does_not_come_back(probed: Probed, way: str, call: str) -> None:
     begun = time.monotonic()
-    report = probed(f"{way}={call}", patience=0.08)
+    report = probed(f"{way}={call}", patience=0.15)
     assert time.monotonic() - begun < 15
     notes = [note for _, note in report.failures]
     notes += [note for device in report.devices for note in device.notes]
@@ -162,8 +162,8 @@ def test_a_call_that_does_not_come_back(probed: Probed, way: str, call: str) -> 
 def test_somebody_else_holds_the_pipe(probed: Probed) -> None:
     """The wait for a child is bounded even if its output never ends."""
     begun = time.monotonic()
-    report = probed("fork=cuInit", patience=0.08)
-    assert time.monotonic() - begun < 6
+    report = probed("fork=cuInit", patience=0.15)
+    assert time.monotonic() - begun < 15
     assert [note.code for _, note in report.failures] == ["hung"]
 
 
@@ -323,7 +323,7 @@ def test_driver_models_of_windows(card: Card, model: int, name: str) -> None:
 
 def test_nvml_hangs_or_crashes_alone(card: Card) -> None:
     for trouble in ("hang=1", "crash=1", "init=9", "memory=15"):
-        found = card(nvml=trouble, patience=0.08)
+        found = card(nvml=trouble, patience=0.15)
         assert found.outcome == "measured"
         assert found.context_bytes is None
 

@@ -26,7 +26,9 @@ EXIT_NOTHING = 1
     "of their own: a driver that crashes or hangs is a result. What others may need stays free. "
     "The answer is kept, and size, plan and simulate use it. Exit code 1 if a driver is there and "
     "no device could be asked.",
-    click.Option(["--quick"], is_flag=True, help="Only ask the drivers, take no memory."),
+    click.Option(
+        ["--quick"], is_flag=True, help="Only ask the drivers; take no memory, keep no answer."
+    ),
     click.Option(["--full"], is_flag=True, help="Measure even while other programs use a GPU."),
     click.Option(
         ["--backend"],
@@ -57,7 +59,7 @@ def command(
         only=backend,
     )
     report = _survey(printer, wish)
-    if not no_save:
+    if not (no_save or quick):  # an answer without a measurement must not replace one
         _save(printer, report)
     if printer.json:
         printer.document(document(report, printer.language))

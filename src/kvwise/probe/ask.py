@@ -22,9 +22,11 @@ from typing import Any
 
 from kvwise.probe.notes import Note, meaning
 
-LIMITS_S = {"start": 20.0, "load": 20.0, "init": 20.0, "context": 20.0, "touch": 30.0}
+LIMITS_S = {"load": 20.0, "init": 20.0, "context": 20.0, "touch": 30.0}
 """Seconds that a phase may take; the first use after a boot, and pages made at touch, are slow."""
 LIMIT_S = 10.0
+START_S = 20.0
+"""Before the first phase; no driver is loaded yet."""
 WHOLE_S = 90.0
 _AFTER_KILL_S = 2.0
 _LINE = 1 << 20
@@ -56,7 +58,7 @@ def ask(
     *,
     patience: float = 1.0,
 ) -> Answer:
-    """Run one task of `child` and return what it told; `patience` multiplies every limit of time.
+    """Run one task of `child` and return what it told; `patience` multiplies a driver's limits.
 
     Returns within WHOLE_S and a little in any case.
     """
@@ -79,7 +81,7 @@ def ask(
             child.stdin.write(json.dumps(dict(request)).encode() + b"\n")
             child.stdin.flush()
         while not heard.ending:
-            limit = LIMITS_S.get(heard.phase, LIMIT_S) * patience
+            limit = LIMITS_S.get(heard.phase, LIMIT_S) * patience if heard.phase else START_S
             allowed = max(0.0, min(limit, end - time.monotonic()))
             try:
                 line = lines.get(timeout=allowed)
@@ -98,7 +100,7 @@ class _Heard:
     """What a child told so far."""
 
     def __init__(self, backend: str) -> None:
-        self.phase, self.ending = "start", ""
+        self.phase, self.ending = "", ""
         self._backend = backend
         self._fields: dict[str, Any] = {}
         self._devices: list[dict[str, Any]] = []
@@ -137,7 +139,7 @@ class _Heard:
     def answer(self, code: int | None, hung_s: float, *, stuck: bool) -> Answer:
         """Everything, with how it ended when it did not say so itself."""
         ending, notes = self.ending, list(self._notes)
-        where: dict[str, int | str] = {"phase": self.phase}
+        where: dict[str, int | str] = {"phase": self.phase or "start"}
         if not ending and hung_s:
             ending = "hung"
             notes.append(Note("hung", {"seconds": max(1, round(hung_s)), **where}))

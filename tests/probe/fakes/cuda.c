@@ -73,7 +73,7 @@ static int trap(const char *name) {
         if (way == 2) _exit(code);
         if (way == 3) for (;;) sleep(60);
         if (way == 4) for (volatile int on = 1; on;) {}
-        if (way == 5) { if (!fork()) { setsid(); sleep(6); _exit(0); } for (;;) sleep(60); }
+        if (way == 5) { if (!fork()) { setsid(); sleep(25); _exit(0); } for (;;) sleep(60); }
         if (way == 6) { if (code == 700) sticky = code; return code; }
     }
     return number("stub", 0) ? 34 : 0;
