@@ -10,7 +10,7 @@ from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
 from kvwise.text import LANGUAGES
 
-_SAMPLES = {"zh": "\N{CJK UNIFIED IDEOGRAPH-4E2D}"}
+_SAMPLES = {"zh": "\u4e2d"}
 COLORS = ("auto", "always", "never")
 
 

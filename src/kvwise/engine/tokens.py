@@ -10,6 +10,7 @@ arrive, not kept.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -47,19 +48,19 @@ class TokenCount:
 
 def read_text(path: str | Path) -> str:
     """A text file as it is: line ends and all. Raises SourceError if it is none, or not UTF-8."""
-    place = Path(path)
     try:
-        size = place.stat().st_size
-        if size > MAX_BYTES:
-            raise SourceError(
-                "{path} has {size} bytes; more than {limit} are not counted in one go",
-                path=str(path), size=size, limit=MAX_BYTES,
-            )  # fmt: skip
-        data = place.read_bytes()
+        with Path(path).open("rb") as file:  # a pipe or a device does not say its size
+            size = max(os.fstat(file.fileno()).st_size, 0)
+            data = b"" if size > MAX_BYTES else file.read(MAX_BYTES + 1)
     except OSError as error:
         raise SourceError(
             "{path} cannot be read: {why}", path=str(path), why=error.strerror
         ) from error
+    if max(size, len(data)) > MAX_BYTES:
+        raise SourceError(
+            "{path} has {size} bytes; more than {limit} are not counted in one go",
+            path=str(path), size=max(size, len(data)), limit=MAX_BYTES,
+        )  # fmt: skip
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
