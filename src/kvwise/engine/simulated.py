@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from kvwise import builds
 from kvwise.device import Device, Host
 from kvwise.engine import events as ev
 from kvwise.engine.loaded import CacheLoad
@@ -26,8 +27,8 @@ from kvwise.text import Phrase, phrase
 
 _UNSEEN: dict[str, str] = {
     "cuda": "an RPC device stands in for CUDA: it takes every operation, lends no pinned memory, "
-    "borrows no host weights and copies synchronously, so compute is exact only when everything "
-    "is on one GPU",
+    "borrows no host weights and (in older builds) copies synchronously, so compute is exact only "
+    "when everything is on one GPU",
 }
 _BASIS: dict[str, Basis] = {
     "weights": "simulated",
@@ -233,6 +234,7 @@ def _context(said: Pass, model: Model, launch: Launch) -> Context:
         embeddings=launch.embeddings,
         pooling=launch.pooling or "none",
         mtp=launch.mtp,
+        build=builds.number(launch.build),
     )
 
 
