@@ -109,4 +109,4 @@ class TestOracle:
     def test_what_is_too_small(self, kvwise: Kvwise) -> None:
         done = kvwise(*WORDS, "--gpu", "2GiB", "-ngl", "37", "--engine", str(folder()))
         assert done.code == 3
-        assert "does not fit: missing on VGPU0" in done.out
+        assert "does not fit; missing on VGPU0" in done.out

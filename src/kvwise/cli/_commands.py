@@ -160,7 +160,7 @@ class Command(click.Command):
         ]
         if self.engine:
             rows += [
-                (f"{row.name} {row.value}".rstrip(), printer.say(phrase(row.help)).capitalize())
+                (f"{row.name} {row.value}".rstrip(), _sentence(printer, row.help))
                 for row in OPTIONS
                 if row.ours
             ]
@@ -248,6 +248,12 @@ def _value_counts(params: Iterable[click.Parameter]) -> dict[str, int]:
             for flag in (*option.opts, *option.secondary_opts):
                 counts[flag] = 0 if plain else option.nargs
     return counts
+
+
+def _sentence(printer: Printer, words: str) -> str:
+    """A row's help as the commands' own are written: a capital first, a full stop last."""
+    said = printer.say(phrase(words))
+    return printer.say(phrase("{text}.", text=said[:1].upper() + said[1:]))
 
 
 def _metavar(option: click.Option) -> str:

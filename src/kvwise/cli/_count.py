@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from kvwise.engine.tokens import TokenCount
 
 
-def model_file(model: Model) -> str:
+_HINT = "give a .gguf file on this machine"
+
+
+def model_file(model: Model, hint: str = _HINT) -> str:
     """The file of a model that an engine can load. Raises UsageError when there is none here."""
     name = model.path
     if not name or not Path(name).is_file() or name.endswith((".json", ".json.gz")):
         raise UsageError(
             "{name} is only a header here; its tokenizer and weights are needed",
             name=called(model),
-            hint="give a .gguf file on this machine",
+            hint=hint,
         )
     return name
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from kvwise.cli._request import called
 from kvwise.cli._shapes import Bar, Cell, Column, Table, Words
 from kvwise.cli.output import Printer
 from kvwise.device import Device
+from kvwise.memory import flash
+from kvwise.memory.context import Context
 from kvwise.memory.ledger import Cache, Extra, Ledger, Line
-from kvwise.text import phrase
+from kvwise.text import Phrase, phrase
 from kvwise.units import MIB, mib, show
 
 PARTS = ("weights", "kv", "compute", "output", "extra", "overhead")
@@ -175,7 +180,7 @@ def extras_table(ledger: Ledger) -> Table:
         )
     return Table(
         (
-            Column(phrase("beside the model")),
+            Column(phrase("MiB beside the model")),
             Column(phrase("buffer")),
             *(Column(part_name(part), right=True) for part in PARTS[:4]),
             Column(phrase("total"), right=True),
@@ -235,8 +240,37 @@ def show_notes(printer: Printer, ledger: Ledger) -> None:
     """What the reader should know, and what is not proved."""
     for note in ledger.notes:
         printer.text(phrase("note: {text}", text=note.message), "warn")
+    for text in _attention(ledger):
+        printer.text(phrase("note: {text}", text=text), "warn")
     for doubt in ledger.doubts:
         printer.text(phrase("unverified: {text}", text=doubt), "warn")
+
+
+def _attention(ledger: Ledger) -> Iterator[Phrase]:
+    """What cache types cost that a GPU has no flash attention for, and which would not."""
+    context = ledger.context
+
+    def leaves(context: Context) -> bool:
+        return flash.attention_leaves(ledger.model, context, ledger.placement, ledger.devices)
+
+    if leaves(context):
+        yield phrase(
+            "the processor does the attention, which is slow: usual builds have no flash attention "
+            "for K {k}, V {v} and these heads on such GPUs",
+            k=context.type_k,
+            v=context.type_v,
+        )
+    elif context.flash_attn or not leaves(replace(context, flash_attn=True)):
+        return
+    same = [
+        name
+        for name in ("f16", "q8_0", "q4_0")
+        if not leaves(replace(context, flash_attn=True, type_k=name, type_v=name))
+    ]
+    if same:
+        yield phrase(
+            "the GPUs have flash attention when K and V are both {types}", types=" / ".join(same)
+        )
 
 
 def verdict(ledger: Ledger) -> tuple[Words, str]:
@@ -244,9 +278,9 @@ def verdict(ledger: Ledger) -> tuple[Words, str]:
     short = [line for line in ledger.lines if (line.headroom_bytes or 0) < 0]
     if short:
         places = ", ".join(
-            f"{line_name(line)} {show(-(line.headroom_bytes or 0))}" for line in short
+            f"{line_name(line)}: {show(-(line.headroom_bytes or 0))}" for line in short
         )
-        return phrase("does not fit: missing on {places}", places=places), "bad"
+        return phrase("does not fit; missing on {places}", places=places), "bad"
     known = [line for line in ledger.lines if line.headroom_bytes is not None]
     gpus = [line for line in known if not line.host] or known
     if not gpus:

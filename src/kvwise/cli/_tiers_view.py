@@ -116,16 +116,27 @@ def show_confirmation(printer: Printer, found: Confirmation) -> None:
         printer.text(phrase("{engine} disagrees on {which}: {what}", engine=name, which=which,
                             what=_disagreement(check)), "bad")  # fmt: skip
     if not wrong:
-        printer.text(
-            phrase(
-                "confirmed by {engine}: its own pass agrees on the choice and on {count} of {all} "
-                "steps of the ladder",
-                engine=name,
-                count=len(found.checked) - 1,
-                all=len(found.ladder),
-            ),
-            "good",
+        printer.text(_confirmed(found), "good")
+
+
+def _confirmed(found: Confirmation) -> Words:
+    """What agrees; a step that was not asked about is no step that disagrees."""
+    name, asked, steps = found.engine.name, len(found.checked) - 1, len(found.ladder)
+    if not asked:
+        return phrase("confirmed by {engine}: its own pass agrees on the choice", engine=name)
+    if asked == steps:
+        return phrase(
+            "confirmed by {engine}: its own pass agrees on the choice and on every step of the "
+            "ladder",
+            engine=name,
         )
+    return phrase(
+        "confirmed by {engine}: its own pass agrees on the choice and on the {count} of {all} "
+        "steps of the ladder that there was time for",
+        engine=name,
+        count=asked,
+        all=steps,
+    )
 
 
 def _disagreement(check: Check) -> Words:

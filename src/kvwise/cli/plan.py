@@ -183,6 +183,9 @@ def _prompt_tokens(
         return None if known is None else parse_count(known)
     if known is not None:
         raise UsageError("--prompt and --prompt-tokens say the same thing twice")
-    from kvwise.cli._count import count_text  # noqa: PLC0415  (starts an engine)
+    from kvwise.cli._count import count_text, model_file  # noqa: PLC0415  (starts an engine)
 
+    model_file(
+        model, hint="give a .gguf file on this machine, or the prompt's length as --prompt-tokens N"
+    )
     return count_text(printer, model, prompt, engine=engine).tokens

@@ -62,6 +62,22 @@ def attention_available(
     )
 
 
+def attention_leaves(
+    model: Model, context: Context, placement: Placement, devices: Sequence[Device]
+) -> bool:
+    """Whether flash attention is on and a GPU lacks it for its layers: the processor attends.
+
+    A quantized V cache forces it on, whatever the devices can do.
+    """
+    if not context.flash_attn:
+        return False
+    homes = ((layer, placement.of(layer)) for layer in attention_layers(model, context))
+    return any(
+        home != HOST and not supported(model, context, devices[home], layer)
+        for layer, home in homes
+    )
+
+
 def attention_layers(model: Model, context: Context) -> Iterator[int]:
     """Layers whose attention could use flash attention."""
     if context.mtp:

@@ -11,7 +11,10 @@ from kvwise.text import Phrase, phrase
 _NOTES: dict[str, str] = {
     "n_ctx_rounded": "the context became {n_ctx} tokens: {n_seq_max} sequences of {n_ctx_seq}",
     "v_cache_padded": "without flash attention every layer's V is padded to the widest",
-    "flash_attn_unavailable": "flash attention is off: a device does not run it where its layer is",
+    "flash_attn_unavailable": (
+        "flash attention is off, as some layer's device would not run it: the compute buffer "
+        "holds all attention scores"
+    ),
     "fused_op_unavailable": "a fused operation is off: a device does not run it where its layer is",
     "phi_swa_ignored": "the model's sliding window is ignored, as in llama.cpp",
     "swa_full": "windowed layers keep the whole context (--swa-full)",

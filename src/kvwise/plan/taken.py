@@ -170,17 +170,7 @@ def _keeps_all(ledger: Ledger) -> bool:
 
 def _attention_leaves(ledger: Ledger) -> bool:
     """Flash attention is on, and a GPU lacks it for these cache types: the processor does it."""
-    context = ledger.context
-    if not context.flash_attn:
-        return False
-    homes = (
-        (layer, ledger.placement.of(layer))
-        for layer in flash.attention_layers(ledger.model, context)
-    )
-    return any(
-        home != HOST and not flash.supported(ledger.model, context, ledger.devices[home], layer)
-        for layer, home in homes
-    )
+    return flash.attention_leaves(ledger.model, ledger.context, ledger.placement, ledger.devices)
 
 
 def alike(machine: Machine) -> tuple[object, ...]:

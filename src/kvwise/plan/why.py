@@ -70,18 +70,21 @@ def _types(search: Search, chosen: Candidate) -> Iterator[Phrase]:
         return
     k, v = chosen.pair
     if chosen.quality == "lossless":
-        yield phrase("K and V stay in {k} and {v}: nothing is lost", k=k, v=v)
+        yield phrase("K and V stay in {types}: nothing is lost", types=_both(k, v))
         return
     plain = search.ledger(search.with_types(chosen.launch, "f16", "f16"))
     saved = sum(line.context_bytes for line in plain.lines) - size if plain else 0
     yield phrase(
-        "the cache in {k} and {v} takes {size}, {more} less than in f16 (quality: {class_})",
-        k=k,
-        v=v,
+        "the cache in {types} takes {size}, {more} less than in f16 (quality: {class_})",
+        types=_both(k, v),
         size=show(size),
         more=show(saved),
         class_=phrase(chosen.quality),
     )
+
+
+def _both(k: str, v: str) -> str | Phrase:
+    return k if k == v else phrase("{k} and {v}", k=k, v=v)
 
 
 def _context(search: Search, chosen: Candidate) -> Iterator[Phrase]:
@@ -127,10 +130,18 @@ def _speed(speed: Speed) -> Iterator[Phrase]:
 def _headroom(chosen: Candidate) -> Iterator[Phrase]:
     lines = [line for line in chosen.ledger.lines if not line.host]
     for line, device in zip(lines, chosen.ledger.devices, strict=True):
-        if line.headroom_bytes is not None:
+        if line.headroom_bytes is None:
+            continue
+        if not device.reserve_bytes:
+            yield phrase(
+                "{size} stay free on {name}; nothing is kept in reserve",
+                size=show(line.headroom_bytes),
+                name=device.name,
+            )
+        else:
             yield phrase(
                 "{size} stay free on {name}, {reserve} of them as reserve",
                 size=show(line.headroom_bytes),
                 name=device.name,
-                reserve=show(device.reserve_bytes or 0),
+                reserve=show(device.reserve_bytes),
             )
