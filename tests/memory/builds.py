@@ -17,7 +17,6 @@ from typing import Any
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[1])]
 
-from conftest import ZOO, load_json
 from kvwise.arch import describe
 from kvwise.engine.printed import Printed, Total
 from kvwise.errors import KvwiseError, Refused
@@ -25,7 +24,7 @@ from kvwise.gguf.model import Model
 from kvwise.gguf.open import open_header
 from kvwise.memory.account import account
 from kvwise.memory.ledger import Ledger, Line
-from oracle.measure_build import asked, described
+from oracle.measure_build import asked, described, recorded
 
 Row = dict[str, Any]
 Figure = tuple[str, str, Total, int, bool]
@@ -34,7 +33,7 @@ Figure = tuple[str, str, Total, int, bool]
 
 def measured(build: str, names: list[str]) -> Iterator[tuple[str, Model, Row, Row]]:
     """Model by model: name, model, configuration, what was said."""
-    for name, rows in load_json(ZOO / f"{build}.json.gz")["models"].items():
+    for name, rows in recorded(build)["models"].items():
         model = describe(open_header(str(described(name))))
         if names and name not in names and model.architecture not in names:
             continue

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from conftest import ZOO, load_json
 from kvwise import builds
 from kvwise.arch import describe
 from kvwise.device import Device
@@ -15,7 +14,7 @@ from kvwise.gguf.open import open_header
 from kvwise.launch import Launch
 from kvwise.memory.account import account
 from memory.builds import measured, outcome
-from oracle.measure_build import described
+from oracle.measure_build import described, recorded
 
 NEWER = ["tiny-maple", "tiny-spark2_5", "tiny-hrm_text", "tiny-k2-horizon", "tiny-k2-horizon-moe",
          "tiny-gemma-embedding2"]  # fmt: skip
@@ -82,8 +81,9 @@ def test_a_build_that_is_newer_than_all_known_is_planned_with_the_newest_rules()
 
 
 def test_every_zoo_model_was_measured() -> None:
-    assert set(load_json(ZOO / "b11549.json.gz")["models"]) >= set(NEWER)
-    assert len(load_json(ZOO / "b11549.json.gz")["models"]) >= 220
+    models = recorded("b11549")["models"]
+    assert set(models) >= set(NEWER)
+    assert len(models) >= 220
 
 
 def test_cuda_keeps_the_chosen_experts_alive() -> None:

@@ -22,7 +22,6 @@ from typing import Any
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[1])]
 
-from conftest import ZOO, load_json
 from kvwise.arch import describe
 from kvwise.device import Device
 from kvwise.engine import fit
@@ -35,7 +34,15 @@ from kvwise.gguf.writer import write_twin
 from kvwise.launch import Launch
 from kvwise.memory.zoo_config import read_config
 
+ZOO = Path(__file__).parents[1] / "zoo"
+
 Row = dict[str, Any]
+
+
+def recorded(build: str) -> Row:
+    """What was measured of a build."""
+    found: Row = json.loads(gzip.decompress((ZOO / f"{build}.json.gz").read_bytes()))
+    return found
 
 
 def described(name: str) -> Path:
@@ -120,7 +127,7 @@ def printed(said: Pass) -> Row:
 def main(build: str, folder: str, *names: str) -> None:
     """Measure, and write after each model."""
     tool, path = Path(folder) / "llama-fit-params", ZOO / f"{build}.json.gz"
-    found: Row = load_json(path) if path.exists() else {"build": build, "models": {}}
+    found: Row = recorded(build) if path.exists() else {"build": build, "models": {}}
     folders = [*(ZOO / "models").glob("*.gz"), *(ZOO / "newer").glob("*.json")]
     every = sorted(path.name.partition(".json")[0] for path in folders)
     for name in names or [each for each in every if each not in found["models"]]:

@@ -71,6 +71,7 @@ def test_a_real_allocation_is_as_computed(name: str, words: list[str], tmp_path:
     except Refused:  # ours and the engine's refusals are the same
         assert loaded.main is None or not loaded.main.compute
         return
-    rows = [row for row in compare(ledger, loaded) if row.decisive]
-    assert rows
+    # the engine may be stopped before the line of its compute buffer is whole
+    rows = [row for row in compare(ledger, loaded) if row.decisive or row.measured is not None]
+    assert any(row.decisive for row in rows)
     assert [row for row in rows if not row.agrees] == []
