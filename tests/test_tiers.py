@@ -1,4 +1,4 @@
-"""Computed beside simulated: what agrees, what a stand-in cannot show, what the engine misjudges."""
+"""Computed beside simulated: what agrees, what stand-ins cannot show, what the engine misjudges."""
 
 from __future__ import annotations
 

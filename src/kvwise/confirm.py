@@ -101,7 +101,14 @@ def confirm(
     def ask(choice: Choice, limit_s: float) -> Check:
         try:
             said = simulation(
-                ref, choice.launch, devices, engine=engine, host=host, own=own, limit_s=limit_s
+                ref,
+                choice.launch,
+                devices,
+                engine=engine,
+                host=host,
+                own=own,
+                twin=True,
+                limit_s=limit_s,
             )
             return Check(choice.launch, tiers(said, host))
         except Refused as refused:
@@ -120,7 +127,7 @@ def confirm(
             return None
 
     workers = max(1, min(4, os.cpu_count() or 1))
-    room = int(LADDER_S / took) * workers
+    room = int(LADDER_S * workers / took)
     with ThreadPoolExecutor(workers) as pool:
         checked = tuple(pool.map(rung, plan.ladder[:room]))
     missing = (None,) * (len(plan.ladder) - len(checked))

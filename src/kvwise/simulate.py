@@ -23,6 +23,7 @@ from kvwise.engine.noalloc import Pass, Row
 from kvwise.engine.simulated import Told, ledger_of, tell
 from kvwise.engine.virtual import VirtualDevices, VirtualGPU
 from kvwise.errors import UsageError
+from kvwise.gguf.model import Model
 from kvwise.gguf.open import open_header
 from kvwise.gguf.writer import write_twin
 from kvwise.launch import Launch
@@ -74,17 +75,20 @@ def simulation(
     engine: Engine | None = None,
     host: Host | None = None,
     own: bool = False,
+    twin: bool = False,
     limit_s: float = 120.0,
 ) -> Simulation:
     """`simulate`, with the engine's table and command beside the ledger.
 
     `own` asks a binary about the devices that it sees itself, so that nothing stands in for them.
+    `twin` asks about a twin even of a file that is here: it has no vocabulary, which takes the
+    engine longer to read than all the rest.
     The rules of the ledger's launch are those of the engine's build, when that is known.
     """
     asking = _asking(launch, devices, engine, own=own)
     model = describe(open_header(ref))
     with ExitStack() as stack:
-        path = stack.enter_context(_file(ref))
+        path = stack.enter_context(_file(model, twin=twin))
         gpus = stack.enter_context(asking.stand_ins()) if asking.virtual else None
         said = _ask(asking, path, gpus, limit_s=limit_s)
     names = tuple(map(buffer_name, asking.devices)) if own else None
@@ -108,10 +112,11 @@ def command(
 ) -> tuple[str, ...]:
     """The command that `simulate` would run; `TWIN` and `PORT` stand for what is made for it.
 
-    Raises UsageError and Refused as `simulate` does before it starts anything.
+    Raises what `simulate` raises before it starts anything.
     """
     asking = _asking(launch, devices, engine, own=own)
-    path = Path(ref if _is_gguf(ref) else "TWIN")
+    place = open_header(ref).path
+    path = Path(place if _is_gguf(place) else "TWIN")
     if not asking.virtual:
         return tuple(_command(asking, path, None))
     gpus = asking.stand_ins()
@@ -164,20 +169,20 @@ def _asking(
 
 
 @contextmanager
-def _file(ref: str) -> Iterator[Path]:
+def _file(model: Model, *, twin: bool = False) -> Iterator[Path]:
     """The model as a GGUF file: itself, or a sparse twin that is gone afterwards."""
-    if _is_gguf(ref):
-        yield Path(ref)
+    if not twin and _is_gguf(model.path):
+        yield Path(model.path)
         return
     with tempfile.TemporaryDirectory(prefix="kvwise-twin-") as folder:
         path = Path(folder) / "twin.gguf"
-        write_twin(open_header(ref), path)
+        write_twin(model.header, path)
         yield path
 
 
-def _is_gguf(ref: str) -> bool:
+def _is_gguf(path: str) -> bool:
     try:
-        with Path(ref).open("rb") as file:
+        with Path(path).open("rb") as file:
             return file.read(4) == b"GGUF"
     except OSError:
         return False
