@@ -44,6 +44,10 @@ as an upper estimate, because it does not know the model's graph.
 
 Weights, caches and output are compared where that truth has them; compute everywhere. The zoo's
 models are headers without weights, so that even a 671B model can be asked about on a laptop.
+
+The rules were written with these models at hand. That they are exact here says that they are
+llama.cpp's own; it says less about an architecture that nobody has looked at, whose compute buffers
+kvwise calls estimated.
 """
 
 
@@ -145,9 +149,8 @@ def _refused(sources: dict[str, Compared]) -> Iterator[str]:
     for name, source in sources.items():
         if source.refusals:
             yield (
-                f"* {name}: {source.refusals:,} configurations are refused by one side or the "
-                f"other, {source.refusals_right:,} by both (with the same reason where the truth "
-                "says one)."
+                f"* {name}: {source.refusals_right:,} of {source.refusals:,} configurations that "
+                "one side refuses are refused by both, for the same reason where the truth says one."
             )
         if source.skipped:
             yield f"* {name}: {source.skipped} configurations were left out: {_WHY[name]}."
