@@ -150,7 +150,7 @@ def _refused(sources: dict[str, Compared]) -> Iterator[str]:
         if source.refusals:
             yield (
                 f"* {name}: {source.refusals_right:,} of {source.refusals:,} configurations that "
-                "one side refuses are refused by both, for the same reason where the truth says one."
+                "one side refuses are refused by both, for the same reason where one is said."
             )
         if source.skipped:
             yield f"* {name}: {source.skipped} configurations were left out: {_WHY[name]}."
