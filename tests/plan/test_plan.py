@@ -96,6 +96,26 @@ def test_what_the_user_fixed_stays(field: str, value: object) -> None:
         assert getattr(choice.launch, field) == value
 
 
+@pytest.mark.parametrize(
+    ("name", "field", "value", "other"),
+    [
+        ("mamba-130m", "type_k", "f32", "f16"),  # keeps no cache at all
+        ("mamba-130m", "type_v", "q8_0", "f16"),
+        ("deepseek-v2-lite", "type_k", "f32", "f32"),  # both must be alike
+        ("deepseek-v2-lite", "type_v", "q8_0", "q8_0"),
+        ("llama-3.2-1b", "type_k", "f32", "f16"),
+    ],
+)
+def test_one_cache_type_stays_whatever_the_model(
+    name: str, field: str, value: str, other: str
+) -> None:
+    launch = replace(Launch(), **{field: value})
+    made = plan(model(name), [gpu(24)], launch=launch, fixed={field}, host=RAM)
+    for choice in (made.choice, *made.alternatives, *made.ladder):
+        assert sorted((choice.launch.type_k, choice.launch.type_v)) == sorted((value, other))
+        assert getattr(choice.launch, field) == value
+
+
 @pytest.mark.parametrize("floor", QUALITIES)
 def test_the_quality_floor_holds(floor: str) -> None:
     goal = Goal("max-context", min_quality=floor)

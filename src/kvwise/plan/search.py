@@ -104,17 +104,15 @@ class Search:
 
     def pairs(self) -> list[tuple[str, str]]:
         """Pairs of cache types that the user's flags and the quality floor admit, best first."""
-        k = {self.base.type_k} if "type_k" in self.fixed else None
-        v = {self.base.type_v} if "type_v" in self.fixed else None
-        if k and v:
-            return [(self.base.type_k, self.base.type_v)]
-        if not self._has_cache:
-            return [("f16", "f16")]
-        pairs = [pair for pair in PAIRS if (not k or pair[0] in k) and (not v or pair[1] in v)] or [
-            (next(iter(k or {"f16"})), next(iter(v or {"f16"})))
-        ]
+        k = self.base.type_k if "type_k" in self.fixed else None
+        v = self.base.type_v if "type_v" in self.fixed else None
+        other = (k or v or "f16") if self.model.is_mla else "f16"  # it wants both alike
+        alone = (k or other, v or other)
+        if (k and v) or not self._has_cache:
+            return [alone]
+        pairs = [pair for pair in PAIRS if k in (None, pair[0]) and v in (None, pair[1])] or [alone]
         if self.model.is_mla:
-            pairs = [pair for pair in pairs if pair[0] == pair[1]] or pairs
+            pairs = [pair for pair in pairs if pair[0] == pair[1]] or [alone]
         good = [pair for pair in pairs if meets(quality_of(*pair), self.goal.floor)]
         return good or pairs[:1]
 
