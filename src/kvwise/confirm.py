@@ -42,8 +42,8 @@ class Check:
 
     @property
     def fits(self) -> bool:
-        """Does it fit by the engine's own figures?"""
-        return self.tiers is not None and self.tiers.simulation.ledger.fits
+        """Does it fit by the engine's own figures, or can they not tell?"""
+        return self.tiers is not None and not self.tiers.overflows
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from kvwise.device import Host
+from kvwise import builds
+from kvwise.device import Device, Host
 from kvwise.engine.printed import Total
 from kvwise.engine.simulated import Told
 from kvwise.memory.account import ComputeMode, account
@@ -79,6 +80,18 @@ class Tiers:
     def agrees(self) -> bool:
         return not self.wrong
 
+    @property
+    def overflows(self) -> bool:
+        """Does it not fit by the engine's figures? Not asked of a stand-in that takes more than
+        what it stands for: one that copies asynchronously is pipelined, and holds inputs 4 times.
+        """
+        ledger = self.simulation.ledger
+        standing = not self.simulation.own and len(ledger.devices) > 1
+        apart = builds.has(builds.number(ledger.launch.build), builds.RPC_ASYNCHRONOUS)
+        return (
+            not ledger.fits and not (standing and apart) and all(row.decisive for row in self.rows)
+        )
+
 
 def tiers(simulation: Simulation, host: Host | None = None) -> Tiers:
     """Put our figures beside a simulation.
@@ -91,17 +104,25 @@ def tiers(simulation: Simulation, host: Host | None = None) -> Tiers:
     if simulation.engine.kind == "embedded":
         launch = replace(launch, devices=(), n_gpu_layers=0)
 
+    devices = ledger.devices if simulation.own else tuple(map(_asked, ledger.devices))
+
     def computed(mode: ComputeMode) -> Ledger:
-        return account(ledger.model, launch, ledger.devices, host=host, compute_mode=mode)
+        return account(ledger.model, launch, devices, host=host, compute_mode=mode)
 
     expected, reserved = computed("no-alloc"), computed("reserved")
     return Tiers(simulation, expected, reserved, tuple(_rows(simulation, expected, reserved)))
 
 
+def _asked(device: Device) -> Device:
+    """A device that is no more than a size is what stands in for it: in newer builds one that
+    copies asynchronously."""
+    return replace(device, kind="rpc") if device.kind == "generic" else device
+
+
 def _rows(simulation: Simulation, expected: Ledger, reserved: Ledger) -> Iterator[Tier]:
-    shown = _shown(simulation)
-    lines = zip(expected.lines, reserved.lines, simulation.told, strict=True)
-    for line, real, told in lines:
+    shown, named = _shown(simulation), simulation.ledger.lines
+    lines = zip(named, expected.lines, reserved.lines, simulation.told, strict=True)
+    for name, line, real, told in lines:
         for part in PARTS:
             size, said = _size(line, part), _said(told, part)
             if part == "output" and not said.parts:
@@ -109,7 +130,7 @@ def _rows(simulation: Simulation, expected: Ledger, reserved: Ledger) -> Iterato
             if size or said.bytes or _size(real, part):
                 decisive = part != "compute" or shown
                 yield Tier(
-                    line.buffer, line.device, line.host, part, size, _size(real, part), said,
+                    name.buffer, name.device, name.host, part, size, _size(real, part), said,
                     decisive,
                 )  # fmt: skip
 

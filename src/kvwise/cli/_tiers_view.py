@@ -23,6 +23,8 @@ def show_tiers(printer: Printer, tiers: Tiers) -> None:
     printer.text()
     show_misjudged(printer, tiers)
     printer.text(*tiers_verdict(tiers))
+    if tiers.wrong:
+        _show_rules(printer, tiers)
 
 
 def tiers_table(tiers: Tiers) -> Table:
@@ -101,6 +103,19 @@ def tiers_verdict(tiers: Tiers) -> tuple[Words, str]:
     )
 
 
+def _show_rules(printer: Printer, tiers: Tiers) -> None:
+    """An engine that was built without its number may be another build than the rules'."""
+    if tiers.simulation.engine.build is None:
+        printer.text(
+            phrase(
+                "the engine does not say its build: the rules are those of {build} "
+                "(--engine-build)",
+                build=tiers.expected.launch.build,
+            ),
+            "warn",
+        )
+
+
 def show_confirmation(printer: Printer, found: Confirmation) -> None:
     """Does the engine say the same as the plan?"""
     name = found.engine.name
@@ -115,6 +130,8 @@ def show_confirmation(printer: Printer, found: Confirmation) -> None:
         which = phrase("the choice") if check is found.choice else phrase("a step of the ladder")
         printer.text(phrase("{engine} disagrees on {which}: {what}", engine=name, which=which,
                             what=_disagreement(check)), "bad")  # fmt: skip
+    if wrong and wrong[0].tiers:
+        _show_rules(printer, wrong[0].tiers)
     if not wrong:
         printer.text(_confirmed(found), "good")
 
