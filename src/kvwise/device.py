@@ -49,8 +49,8 @@ class Device:
         `RTX 4060`; `6GiB` (kind generic, all of it free);
         `name=A,total=6144MiB,free=5900MiB,kind=cuda`, whose keys are name, total, free, kind,
         reserve, block, bandwidth (GB/s), cc, sm, unified, and for a name of the catalogue os,
-        backend, display. `os` (linux, windows, macos) decides what a catalogue GPU has free; the running
-        one if None. Raises UsageError.
+        backend, display. `os` (linux, windows, macos) decides what a catalogue GPU has free; the
+        running one if None. Raises UsageError.
         """
         from kvwise.catalogue import device_of, exactly, find  # noqa: PLC0415  (a door upward)
 
