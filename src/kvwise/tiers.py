@@ -146,7 +146,10 @@ def _shown(simulation: Simulation) -> bool:
     launch, everything = ledger.launch, ledger.model.n_layer_all + 1
     alone = len(ledger.devices) == 1 and ledger.placement.gpu_layers == everything
     held = launch.offload_kqv and not launch.override_tensor and not launch.n_cpu_moe
-    return kinds == {"cuda"} and alone and held and ledger.context.flash_attn == _flash(ledger)
+    build = builds.number(launch.build)
+    fused = ledger.model.n_expert and builds.has(build, builds.CUDA_KEEPS_FUSED)
+    plain = kinds == {"cuda"} and alone and held and not fused
+    return plain and ledger.context.flash_attn == _flash(ledger)
 
 
 def _flash(ledger: Ledger) -> bool:
