@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from models import smollm2
+
 from .conftest import QWEN, Kvwise
 
 ESCAPE = "\x1b["
@@ -84,3 +86,12 @@ def test_a_locale_that_cannot_be_written_is_not_taken(kvwise: Kvwise) -> None:
     assert "放得下" in kvwise(*SIZE, env=chinese | {"PYTHONIOENCODING": "utf-8"}).out
     assert "fits" in kvwise(*SIZE, env=ascii_only).out
     assert "??" in kvwise(*SIZE, env=ascii_only | {"KVWISE_LANG": "zh"}).out
+
+
+@pytest.mark.parametrize("words", [f"size {QWEN} --configs -", "tokens {model} -"])
+def test_a_closed_stdin_is_said(words: str) -> None:
+    words = words.format(model=smollm2()) if "{model}" in words else words
+    command = f"{sys.executable} -m kvwise {words} <&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "stdin is closed" in done.stderr

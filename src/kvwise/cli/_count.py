@@ -52,6 +52,8 @@ def count_text(
 
 
 def _standard_input() -> str:
+    if sys.stdin is None:  # kvwise was started with it closed
+        raise UsageError("there is nothing to read: stdin is closed")
     data = sys.stdin.buffer.read()
     try:
         return data.decode("utf-8")
