@@ -1,23 +1,8 @@
-"""Shared by all tests: the model zoo and where things are."""
+"""Shared by all tests: no test touches the user's folders."""
 
 from __future__ import annotations
 
-import gzip
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
-
-ZOO = Path(__file__).parent / "zoo"
-
-
-def zoo_names() -> list[str]:
-    return sorted(path.name.removesuffix(".json.gz") for path in (ZOO / "models").glob("*.gz"))
-
-
-def load_json(path: Path) -> Any:
-    return json.loads(gzip.decompress(path.read_bytes()))
 
 
 @pytest.fixture(autouse=True)

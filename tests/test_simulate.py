@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ZOO
 from kvwise.arch import describe
 from kvwise.device import Device, Host
 from kvwise.engine.find import Engine, embedded
@@ -25,6 +24,7 @@ from kvwise.memory.ledger import Ledger
 from kvwise.simulate import command, simulate, simulation
 from kvwise.units import GIB, MIB
 from models import smollm2
+from zoo_files import ZOO
 
 QWEN = str(ZOO / "models" / "qwen3-8b.json.gz")
 GEMMA = str(ZOO / "models" / "gemma-3-27b.json.gz")

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from conftest import ZOO
 from kvwise.arch import describe
 from kvwise.device import Device
 from kvwise.engine.find import Engine
@@ -20,6 +19,7 @@ from kvwise.memory.ledger import Ledger
 from kvwise.simulate import Simulation
 from kvwise.tiers import Tiers, tiers, tiers_json
 from kvwise.units import GIB, MIB
+from zoo_files import ZOO
 
 MODEL = describe(open_header(str(ZOO / "models" / "qwen3-8b.json.gz")))
 LAUNCH = Launch(n_ctx=8192, n_outputs_max=1, mmap=False, repack=False, flash_attn="on")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ZOO, zoo_names
 from kvwise.errors import ModelError, SourceError
 from kvwise.gguf.header import ArrayInfo, Header
 from kvwise.gguf.open import open_header
 from kvwise.gguf.reader import read_header
 from kvwise.gguf.source import BytesSource
 from kvwise.gguf.writer import Entry, Row, encode, write_twin
+from zoo_files import ZOO, zoo_names
 
 
 def _zoo(name: str) -> Header:

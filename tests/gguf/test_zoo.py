@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import ZOO, load_json, zoo_names
 from kvwise.errors import HeaderError
 from kvwise.gguf.lies import BadZoo
 from kvwise.gguf.open import open_header
 from kvwise.gguf.source import BytesSource
 from kvwise.gguf.zoo import MAX_BYTES, read_zoo
+from zoo_files import ZOO, load_json, zoo_names
 
 SOUND: dict[str, Any] = {
     "metadata": {"general.architecture": "llama", "llama.block_count": 3},

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import kvwise
-from conftest import ZOO, zoo_names
 from kvwise.engine.find import find
 from kvwise.engine.process import Child, Limits
 from kvwise.engine.server import command
@@ -24,6 +23,7 @@ from kvwise.memory.account import account
 from kvwise.probe.host import host
 from kvwise.verify import compare
 from kvwise.verify.compare import engine_features
+from zoo_files import ZOO, zoo_names
 
 TINY = [name for name in zoo_names() if name.startswith("tiny-")]
 FEW = {

@@ -22,7 +22,6 @@ import pytest
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
-from conftest import ZOO, load_json
 from kvwise.engine import fit, noalloc_server
 from kvwise.engine.find import Engine
 from kvwise.errors import EngineError, KvwiseError, Refused
@@ -30,6 +29,7 @@ from kvwise.memory.zoo_config import read_config
 from kvwise.simulate import Simulation, simulation
 from kvwise.units import MIB
 from oracle.tools import MARKS, folder
+from zoo_files import ZOO, load_json
 
 Row = dict[str, Any]
 pytestmark = [*MARKS, pytest.mark.xdist_group("engine")]

@@ -20,7 +20,6 @@ import pytest
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
-from conftest import ZOO, zoo_names
 from kvwise.arch import describe
 from kvwise.device import Device
 from kvwise.engine.find import Engine
@@ -35,6 +34,7 @@ from kvwise.memory.account import account
 from kvwise.memory.ledger import Ledger
 from kvwise.units import GIB
 from oracle.tools import MARKS, folder
+from zoo_files import ZOO, zoo_names
 
 pytestmark = [*MARKS, pytest.mark.engine, pytest.mark.xdist_group("engine")]
 CARD = Device("card", "generic", 24 * GIB, 20 * GIB)
