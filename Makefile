@@ -27,7 +27,7 @@ imports:
 	$(BIN)/lint-imports
 
 slow: setup     ## soak runs that `make test` leaves out
-	$(BIN)/pytest -n 0 -q -m slow
+	KVWISE_BUILD_ORACLE=1 $(BIN)/pytest -n 0 -q -m slow
 
 bench: setup    ## ratios against peers, in one run each
 	$(BIN)/python benchmarks/header.py
