@@ -36,7 +36,9 @@ def folder() -> Path:
     if HERE:
         return HERE
     if not os.environ.get("KVWISE_BUILD_ORACLE"):
-        pytest.skip("llama.cpp's tools are not here: scripts/build-oracle, or KVWISE_BUILD_ORACLE=1")
+        pytest.skip(
+            "llama.cpp's tools are not here: scripts/build-oracle, or KVWISE_BUILD_ORACLE=1"
+        )
     script = Path(__file__).parents[2] / "scripts" / "build-oracle"
     command = [sys.executable, str(script)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
