@@ -32,6 +32,7 @@ slow: setup     ## soak runs that `make test` leaves out
 bench: setup    ## ratios against peers, in one run each
 	$(BIN)/python benchmarks/header.py
 	$(BIN)/python benchmarks/account.py
+	$(BIN)/python benchmarks/compute.py
 	$(BIN)/python benchmarks/table.py
 
 accuracy: setup ## compare all that can be compared and write docs/accuracy.md

@@ -176,8 +176,11 @@ def c_peer(model: Path, runs: int, best: float) -> bool:
 
 
 def imports(model: Path) -> bool:
-    """What `kvwise size` imports, in fresh processes."""
-    times = [child(IMPORTS, model, 1) for _ in range(9)]
+    """What `kvwise size` imports, in fresh processes with modules compiled as when installed."""
+    with tempfile.TemporaryDirectory(prefix="kvwise-bench-") as folder:
+        compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": folder}
+        child(IMPORTS, model, 1, compiled)
+        times = [child(IMPORTS, model, 1, compiled) for _ in range(9)]
     if any("failed" in one for one in times):
         print(f"  imports of `kvwise size`: not measured ({times[0].get('failed', '')})")
         return True
