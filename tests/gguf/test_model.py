@@ -110,3 +110,10 @@ def test_the_router_layer_has_no_positions() -> None:
 )
 def test_positions_per_token(rope: str, positions: int) -> None:
     assert model(rope_type=rope).n_pos_per_embd == positions
+
+
+def test_a_model_without_a_name_is_called_by_its_file() -> None:
+    assert model(path="folder/My.gguf").called == "My"
+    assert model(path="zoo/qwen3-8b.json.gz").called == "qwen3-8b"
+    assert model(path="folder/My.gguf", name="Given").called == "Given"
+    assert model().called == "llama"

@@ -140,12 +140,7 @@ def _no_model() -> UsageError:
 
 def called(model: Model) -> str:
     """The model's name, or its file's without what it is packed in; always one line."""
-    if model.name:
-        return plain(model.name)
-    name = Path(model.path).name
-    for ending in (".gz", ".json", ".gguf"):
-        name = name.removesuffix(ending)
-    return name or model.architecture
+    return plain(model.called)
 
 
 def launch_model(ref: str, model: Model) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from pathlib import PurePath
 from typing import Any, TypeVar
 
 from kvwise.gguf.header import Header
@@ -280,6 +281,14 @@ class Model:
     @property
     def n_pos_per_embd(self) -> int:
         return 4 if self.rope_type in {"mrope", "imrope"} else 1
+
+    @property
+    def called(self) -> str:
+        """The name in the header, or the file's without what it is packed in."""
+        name = self.name or PurePath(self.path).name
+        for ending in () if self.name else (".gz", ".json", ".gguf"):
+            name = name.removesuffix(ending)
+        return name or self.architecture
 
     @property
     def tied_embeddings(self) -> bool:

@@ -48,7 +48,7 @@ def refusal_json(refused: Refused, language: str = "en") -> dict[str, Any]:
 def _model(ledger: Ledger) -> dict[str, Any]:
     model = ledger.model
     return {
-        "name": model.name,
+        "name": model.called,
         "architecture": model.architecture,
         "path": model.path,
         "n_params": model.header.n_params,
