@@ -87,8 +87,8 @@ class Handler(BaseHTTPRequestHandler):
     def body(self, data: bytes, piece: int = 65_536) -> None:
         for start in range(0, len(data), piece):
             part = data[start : start + piece]
+            self.record.sent += len(part)  # before: a client may look as soon as it has the bytes
             self.wfile.write(part)
-            self.record.sent += len(part)
 
     def cut(self) -> None:
         """End the connection in the middle of whatever was promised."""
