@@ -36,6 +36,10 @@ TICK_S = 0.05
 IDLE_TICK_S = 0.2
 TAIL_LINES = 200
 GRACE_S = 5.0
+BUSY_SHARE = 0.05
+"""A process that takes less of one core than this does nothing."""
+_MOST_FAILURES = 100  # kept of a child that runs on
+_MOST_ANSWERS = 1000  # lines of stdout kept for whoever asks
 
 _starter = ThreadPoolExecutor(1, thread_name_prefix="kvwise-starter")
 """Starts every child: the death of the starting thread is what a child is told of (launcher.py)."""
@@ -48,9 +52,11 @@ def _available_bytes() -> int:
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a child may do. None = no limit. `silence_s` counts only until it is ready, and a
-    child that still reads from disk or fills memory is not silent."""
+    child that still reads from disk or fills memory is not silent; one that only computes may do
+    so for `busy_s` (None = no longer than it may be silent)."""
 
     silence_s: float | None = None
+    busy_s: float | None = None
     memory_floor_bytes: int | None = 128 * MIB  # end it when the machine has less than this
     address_space_bytes: int | None = None  # RLIMIT_AS
     oom_score: int = 1000
@@ -76,8 +82,10 @@ class Child:
         limits: Limits | None = None,
         environment: Mapping[str, str] | None = None,
         on_record: Callable[[ev.Record], None] | None = None,
+        on_output: Callable[[int, bytes], None] | None = None,
         ends_with_stdin: bool = False,
     ) -> None:
+        """`on_output` hears every piece of its stdout (1) and stderr (2), from two threads."""
         self.argv = tuple(argv)
         self.log = log
         self.limits = limits or Limits()
@@ -86,13 +94,15 @@ class Child:
         self.outcome: Outcome | None = None
         self.peak_rss_bytes = 0
         self._on_record = on_record
+        self._on_output = on_output
         self._ends_with_stdin = ends_with_stdin
         self._collector = Collector()
         self._changed = threading.Condition()
         self._verdict: tuple[Ending, dict[str, object]] | None = None
-        self._ready = False
+        self._ready, self._keep = False, True
         self._started = self._last_sign = time.monotonic()
         self._progress = (0, 0)
+        self._busy = Busy()
         if log is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
         self._process = _starter.submit(self._start, clean_environment(environment)).result()
@@ -143,9 +153,13 @@ class Child:
     def alive(self) -> bool:
         return self.outcome is None
 
-    def mark_ready(self) -> None:
-        """It serves now: an exit is no refusal any more, and silence is normal."""
-        self._ready = True
+    def mark_ready(self, *, keep: bool = True) -> None:
+        """It serves now: an exit is no refusal any more, and silence is normal.
+
+        Without `keep`, `loaded` takes in only failures from now on, and not without end: for a
+        child that may run for months.
+        """
+        self._ready, self._keep = True, keep
 
     def wait_until(self, test: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Wait until `test()` holds (checked at each log line), it ended, or time is up."""
@@ -158,12 +172,23 @@ class Child:
         self.wait_until(lambda: not self.alive, timeout_s)
         return self.outcome
 
-    def stop(self, grace_s: float = GRACE_S) -> Outcome:
-        """Ask it to end (stdin closed, then SIGTERM), then insist. Returns how it ended."""
-        self._end(Ending.STOPPED)
+    def pass_on(self, number: int) -> None:
+        """Give it a signal that we were given; one that ends with its stdin gets that instead."""
+        if self._ends_with_stdin and number != _KILL:
+            self.close_input()
+        else:
+            self._signal(number)
+
+    def close_input(self) -> None:
+        """Close its stdin."""
         with contextlib.suppress(OSError):
             if self._process.stdin:
                 self._process.stdin.close()
+
+    def stop(self, grace_s: float = GRACE_S) -> Outcome:
+        """Ask it to end (stdin closed, then SIGTERM), then insist. Returns how it ended."""
+        self._end(Ending.STOPPED)
+        self.close_input()
         if not (self._ends_with_stdin and self.wait(grace_s)):
             self._signal(signal.SIGTERM)
         if not self.wait(grace_s):
@@ -205,6 +230,8 @@ class Child:
                 if file:
                     file.write(data)
                     file.flush()
+                if self._on_output:
+                    self._on_output(2, data)
                 self._take(split.feed(data), reader.feed(data))
             self._take(split.close(), reader.close())
 
@@ -213,10 +240,15 @@ class Child:
             self._last_sign = time.monotonic()
             self.tail.extend(lines)
             for record in records:
-                self._collector.add(record)
+                if self._keeps(record):
+                    self._collector.add(record)
                 if self._on_record:
                     self._on_record(record)
             self._changed.notify_all()
+
+    def _keeps(self, record: ev.Record) -> bool:
+        failed = isinstance(record.event, ev.Failure)
+        return self._keep or (failed and len(self.loaded.failures) < _MOST_FAILURES)
 
     def _listen(self) -> None:
         """stdout -> lines for whoever asks."""
@@ -224,8 +256,11 @@ class Child:
         assert stream is not None  # noqa: S101 (asked for above)
         split = _Lines()
         while data := os.read(stream.fileno(), 1 << 16):
+            if self._on_output:
+                self._on_output(1, data)
             for line in split.feed(data):
-                self.answers.put(line)
+                if self.answers.qsize() < _MOST_ANSWERS:
+                    self.answers.put(line)
             with self._changed:
                 self._changed.notify_all()
         for line in split.close():
@@ -249,13 +284,17 @@ class Child:
 
     def _sample(self) -> None:
         rss, moved = _usage(self._psutil)
+        share = self._busy.share(self._psutil)
         self.peak_rss_bytes = max(self.peak_rss_bytes, rss)
         now = time.monotonic()
         if moved > self._progress[1] or rss > self._progress[0] + MIB:
             self._progress = (rss, moved)
             self._last_sign = now
         silence, limits = now - self._last_sign, self.limits
-        if not self._ready and limits.silence_s is not None and silence > limits.silence_s:
+        allowed = limits.silence_s
+        if allowed is not None and limits.busy_s is not None and share >= BUSY_SHARE:
+            allowed = max(allowed, limits.busy_s)
+        if not self._ready and allowed is not None and silence > allowed:
             self.kill(Ending.HUNG, silence_s=silence)
         if limits.memory_floor_bytes is not None:
             available = limits.available_bytes()
@@ -337,6 +376,30 @@ def _usage(process: psutil.Process | None) -> tuple[int, int]:
     except psutil.Error:
         return 0, 0
     return rss, int(counters.read_bytes) if counters else 0
+
+
+class Busy:
+    """How much of one core a process took lately: a smoothed share, 0 when nobody can tell."""
+
+    _WINDOW_S = 2.0
+
+    def __init__(self) -> None:
+        self._at, self._spent = time.monotonic(), 0.0
+        self._share = 1.0  # a process that has just started is busy
+
+    def share(self, process: psutil.Process | None) -> float:
+        """The share of the last whole window of 2 s."""
+        now = time.monotonic()
+        if process is None or now - self._at < self._WINDOW_S:
+            return self._share if process else 0.0
+        try:
+            times = process.cpu_times()
+        except psutil.Error:
+            return 0.0
+        spent = times.user + times.system
+        self._share = (spent - self._spent) / (now - self._at)
+        self._at, self._spent = now, spent
+        return self._share
 
 
 class _Lines:
