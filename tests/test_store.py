@@ -1,0 +1,128 @@
+"""The database: its migrations, what it refuses, and that nothing half-done stays."""
+
+from __future__ import annotations
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvwise import paths, store
+from kvwise.errors import UsageError
+from kvwise.store import MIGRATIONS, Store, StoreError
+
+
+def tables(path: Path) -> set[str]:
+    with sqlite3.connect(path) as db:
+        return {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def test_it_lies_in_the_data_folder_and_is_durable() -> None:
+    with Store() as kept:
+        assert kept.path == paths.data_dir() / "kvwise.db"
+        assert kept.rows("PRAGMA journal_mode")[0][0] == "wal"
+        assert kept.rows("PRAGMA synchronous")[0][0] == 2  # FULL
+    assert tables(kept.path) == {"job", "unit"}
+
+
+def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
+    columns = "kind, subject, key, about, state, notes, began"
+    add = f"INSERT INTO job ({columns}) VALUES ('a', 'b', 'c', '{{}}', 'open', '{{}}', 0)"  # noqa: S608
+    with Store(tmp_path / "a.db") as kept:
+        with pytest.raises(ZeroDivisionError), kept.transaction() as db:
+            db.execute(add)
+            raise ZeroDivisionError
+        assert kept.rows("SELECT * FROM job") == []
+        with kept.transaction() as db:
+            db.execute(add)
+    with Store(tmp_path / "a.db") as again:
+        assert len(again.rows("SELECT * FROM job")) == 1
+
+
+def test_threads_take_turns(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db") as kept:
+
+        def add(number: int) -> None:
+            with kept.transaction() as db:
+                most = db.execute("SELECT coalesce(max(began), 0) FROM job").fetchone()[0]
+                values = ("a", "b", str(number), "{}", "open", "{}", most + 1)
+                db.execute(
+                    "INSERT INTO job (kind, subject, key, about, state, notes, began)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?)", values,
+                )  # fmt: skip
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(add, range(40)))
+        assert [row[0] for row in kept.rows("SELECT began FROM job ORDER BY id")] == [
+            float(number) for number in range(1, 41)
+        ]
+
+
+def test_migrations_run_once_each_and_from_any_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "a.db"
+    Store(place).close()
+    more = (*MIGRATIONS, ("CREATE TABLE two (x)",), ("ALTER TABLE two ADD COLUMN y",))
+    monkeypatch.setattr(store, "MIGRATIONS", more)
+    for _ in range(2):
+        with Store(place) as kept:
+            assert kept.rows("PRAGMA user_version")[0][0] == len(more)
+            assert [row["name"] for row in kept.rows("PRAGMA table_info(two)")] == ["x", "y"]
+
+
+def test_a_migration_that_fails_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "a.db"
+    Store(place).close()
+    broken = (*MIGRATIONS, ("CREATE TABLE two (x)", "CREATE TABLE two (x)"))
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "MIGRATIONS", broken)
+        with pytest.raises(StoreError, match="already exists"):
+            Store(place)
+    assert tables(place) == {"job", "unit"}
+    Store(place).close()
+
+
+def test_a_newer_file_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "a.db"
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "MIGRATIONS", (*MIGRATIONS, ("CREATE TABLE two (x)",)))
+        Store(place).close()
+    with pytest.raises(StoreError, match="newer kvwise"):
+        Store(place)
+    assert "two" in tables(place)
+
+
+def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    place = tmp_path / "a.db"
+    with sqlite3.connect(place) as db:
+        db.execute("CREATE TABLE theirs (x)")
+    with pytest.raises(StoreError, match="another program"):
+        Store(place)
+    assert tables(place) == {"theirs"}
+
+
+@given(st.binary(min_size=512, max_size=600))  # of less, SQLite makes an empty database
+def test_a_file_that_is_no_database_is_told(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    place = tmp_path_factory.mktemp("broken") / "a.db"
+    place.write_bytes(data)
+    with pytest.raises(StoreError):
+        Store(place)
+    assert place.read_bytes() == data
+
+
+def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db") as kept:
+        held = kept.lock("x")
+        with pytest.raises(UsageError, match="another process"):
+            kept.lock("x")
+        kept.lock("y").close()
+        held.close()
+        kept.lock("x").close()
