@@ -45,7 +45,8 @@ def beside(devices: tuple[Device, ...], more: int = 0, *, own: bool = False) -> 
     names = tuple(f"RPC{n}" for n in range(len(devices))) if own else None
     ledger = ledger_of(said, MODEL, LAUNCH, devices, names=names)
     told = tell(said, devices, names)
-    return tiers(Simulation(ledger, said.rows, told, ("tool",), Engine("binary", "/x"), own))
+    engine = Engine("binary", "/x")
+    return tiers(Simulation(ledger, said.rows, told, ("tool",), engine, own, devices))
 
 
 def test_the_same_figures_agree() -> None:

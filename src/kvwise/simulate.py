@@ -8,10 +8,9 @@ twin of its header. Nothing is loaded either way.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,15 +19,18 @@ from kvwise.device import Device, Host
 from kvwise.engine import fit, noalloc_server
 from kvwise.engine.find import FIT_PARAMS, SERVER, Engine, binary, find
 from kvwise.engine.noalloc import Pass, Row
-from kvwise.engine.simulated import Told, ledger_of, tell
+from kvwise.engine.on_disk import named, on_disk
+from kvwise.engine.simulated import Told, ledger_of, tell, tell_draft, tell_projector
+from kvwise.engine.simulated_beside import with_beside
 from kvwise.engine.virtual import VirtualDevices, VirtualGPU
-from kvwise.errors import UsageError
-from kvwise.gguf.model import Model
+from kvwise.errors import Refused, UsageError
 from kvwise.gguf.open import open_header
-from kvwise.gguf.writer import write_twin
 from kvwise.launch import Launch
+from kvwise.memory.account import account
 from kvwise.memory.ledger import Ledger
+from kvwise.memory.parts.companions import NONE, Companions
 from kvwise.memory.placement import buffer_name, select
+from kvwise.options import asked as asked_for
 
 How = Literal["embedded", "fit", "server"]
 
@@ -36,8 +38,10 @@ How = Literal["embedded", "fit", "server"]
 @dataclass(frozen=True, slots=True)
 class Simulation:
     """A ledger, and what it was read from: `rows` are the engine's own table (whole MiB, cut
-    off), GPUs in order, the host after them; `told` the same for each line of the ledger, as fine
-    as the log has it; `argv` the command that printed it. `own` = on the engine's own devices."""
+    off), GPUs in order, the host after them; `told` the same for each device that the model uses,
+    as fine as the log has it, the host last, and `beside` what was told of a draft and of a
+    projector; `argv` the command that printed it. `devices` are all there are, `own` = the engine's
+    own ones; `companions` are in the ledger."""
 
     ledger: Ledger
     rows: tuple[Row, ...]
@@ -45,6 +49,9 @@ class Simulation:
     argv: tuple[str, ...]
     engine: Engine
     own: bool = False
+    devices: tuple[Device, ...] = ()
+    companions: Companions = NONE
+    beside: dict[str, tuple[tuple[Told, ...], ...]] = field(default_factory=dict)
 
 
 def simulate(
@@ -54,17 +61,21 @@ def simulate(
     *,
     engine: Engine | None = None,
     host: Host | None = None,
+    companions: Companions = NONE,
     limit_s: float = 120.0,
 ) -> Ledger:
     """The ledger of a launch as the engine's no-alloc pass sees it (basis `simulated`).
 
     `ref` is MODEL as in the command line; `devices` need not exist, except that the embedded
     engine takes none. Compute and output are the engine's to 0.01 MiB, weights and caches are
-    whole MiB, cut off (llama-fit-params prints no more).
+    whole MiB, cut off (llama-fit-params prints no more). What stands beside the model
+    (`companions`) is the engine's where its pass measures it, else computed: see each basis.
     Raises Refused with the engine's own reason, UsageError for what this engine cannot be asked,
     EngineError, SourceError, HeaderError, ModelError.
     """
-    return simulation(ref, launch, devices, engine=engine, host=host, limit_s=limit_s).ledger
+    return simulation(
+        ref, launch, devices, engine=engine, host=host, companions=companions, limit_s=limit_s
+    ).ledger
 
 
 def simulation(
@@ -76,6 +87,7 @@ def simulation(
     host: Host | None = None,
     own: bool = False,
     twin: bool = False,
+    companions: Companions = NONE,
     limit_s: float = 120.0,
 ) -> Simulation:
     """`simulate`, with the engine's table and command beside the ledger.
@@ -88,18 +100,47 @@ def simulation(
     asking = _asking(launch, devices, engine, own=own)
     model = describe(open_header(ref))
     with ExitStack() as stack:
-        path = stack.enter_context(_file(model, twin=twin))
+        files = on_disk(model, asking.asked, companions, twin=twin)
+        path, wanted = stack.enter_context(files)
         gpus = stack.enter_context(asking.stand_ins()) if asking.virtual else None
-        said = _ask(asking, path, gpus, limit_s=limit_s)
+        said = _ask(asking, path, wanted, gpus, limit_s=limit_s)
     names = tuple(map(buffer_name, asking.devices)) if own else None
+    draft = tell_draft(said, asking.devices, names)
+    ledger = ledger_of(said, model, asking.launch, asking.devices, host, names=names)
     return Simulation(
-        ledger_of(said, model, asking.launch, asking.devices, host, names=names),
+        _with_beside(ledger, asking, host, companions, draft),
         said.rows,
         tell(said, asking.devices, names),
         said.argv,
         asking.engine,
         own,
+        asking.all,
+        companions,
+        {"draft": draft, "mmproj": tell_projector(said, asking.devices, names)},
     )
+
+
+def _with_beside(
+    ledger: Ledger,
+    asking: _Asking,
+    host: Host | None,
+    companions: Companions,
+    draft: tuple[tuple[Told, ...], ...],
+) -> Ledger:
+    """With what stands beside the model; without it where our rules refuse what the engine took."""
+    nothing = companions == NONE and not asking.launch.spec_types
+    try:
+        computed = account(
+            ledger.model,
+            asking.ours,
+            asking.all,
+            host=host,
+            compute_mode="none" if nothing else "no-alloc",
+            companions=companions,
+        )
+    except Refused:
+        return ledger
+    return with_beside(ledger, computed, draft)
 
 
 def command(
@@ -109,19 +150,19 @@ def command(
     *,
     engine: Engine | None = None,
     own: bool = False,
+    companions: Companions = NONE,
 ) -> tuple[str, ...]:
     """The command that `simulate` would run; `TWIN` and `PORT` stand for what is made for it.
 
     Raises what `simulate` raises before it starts anything.
     """
     asking = _asking(launch, devices, engine, own=own)
-    place = open_header(ref).path
-    path = Path(place if _is_gguf(place) else "TWIN")
+    path, wanted = named(describe(open_header(ref)), asking.asked, companions)
     if not asking.virtual:
-        return tuple(_command(asking, path, None))
+        return tuple(_command(asking, path, wanted, None))
     gpus = asking.stand_ins()
     try:
-        argv = _command(asking, path, gpus)
+        argv = _command(asking, path, wanted, gpus)
     finally:
         gpus.close()
     return tuple(word.replace(gpus.endpoint, "127.0.0.1:PORT") for word in argv)
@@ -129,12 +170,14 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """Who is asked about what: `how` picks the program, `launch` has the engine's build."""
+    """Who is asked about what: `how` picks the program, `launch` has the engine's build; `devices`
+    are those that the model uses of `all`."""
 
     how: How
     engine: Engine
     launch: Launch
     devices: tuple[Device, ...]
+    all: tuple[Device, ...]
     own: bool
 
     @property
@@ -145,14 +188,53 @@ class _Asking:
         return VirtualDevices(map(VirtualGPU.of, self.devices))
 
     @property
+    def ours(self) -> Launch:
+        """The launch for our rules; the pass reads the weights into memory."""
+        launch = replace(self.launch, mmap=False)
+        return without_gpus(launch) if self.how == "embedded" else launch
+
+    @property
     def asked(self) -> Launch:
-        """The launch for the program; virtual GPUs are those that `-dev` and `-sm none` left."""
+        """The launch for the program; virtual GPUs are those that `-dev` and `-sm none` left.
+
+        Flags that move no byte of a pass are left out where the embedded engine has none.
+        """
         if self.how == "embedded":
-            return replace(self.launch, devices=(), n_gpu_layers=0)
+            return without_gpus(replace(self.launch, extra=_overrides(self.launch)))
         if self.own and self.devices:
             return self.launch
         main_gpu = 0 if self.launch.split_mode == "none" else self.launch.main_gpu
-        return replace(self.launch, devices=() if self.devices else ("none",), main_gpu=main_gpu)
+        return replace(
+            self.launch,
+            devices=() if self.devices else ("none",),
+            main_gpu=main_gpu,
+            draft_devices=_stand_in_names(self.launch.draft_devices, self.devices),
+        )
+
+
+def without_gpus(launch: Launch) -> Launch:
+    """The launch where there is only the processor."""
+    return replace(launch, devices=(), n_gpu_layers=0, draft_devices=(), draft_gpu_layers=0)
+
+
+def _overrides(launch: Launch) -> tuple[str, ...]:
+    """What of `extra` decides where a draft is, in the engine's words."""
+    return tuple(word for text in asked_for.values(launch, "-otd") for word in ("-otd", text))
+
+
+def _stand_in_names(names: Sequence[str], devices: Sequence[Device]) -> tuple[str, ...]:
+    """`-devd` with stand-ins; raises UsageError for a GPU that the model does not use."""
+    found = []
+    for name in names:
+        known = [buffer_name(each).lower() for each in devices]
+        if name.lower() != "none" and name.lower() not in known:
+            raise UsageError(
+                "the engine cannot be asked about a draft on {name}, which the model does not use",
+                name=name,
+                hint="leave out -devd, or let the model use that device too",
+            )
+        found.append(name if name.lower() == "none" else f"RPC{known.index(name.lower())}")
+    return tuple(found)
 
 
 def _asking(
@@ -165,27 +247,7 @@ def _asking(
     how = _how(engine, launch, chosen)
     if how == "server":
         engine = _server(engine)
-    return _Asking(how, engine, launch, chosen, own)
-
-
-@contextmanager
-def _file(model: Model, *, twin: bool = False) -> Iterator[Path]:
-    """The model as a GGUF file: itself, or a sparse twin that is gone afterwards."""
-    if not twin and _is_gguf(model.path):
-        yield Path(model.path)
-        return
-    with tempfile.TemporaryDirectory(prefix="kvwise-twin-") as folder:
-        path = Path(folder) / "twin.gguf"
-        write_twin(model.header, path)
-        yield path
-
-
-def _is_gguf(path: str) -> bool:
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(4) == b"GGUF"
-    except OSError:
-        return False
+    return _Asking(how, engine, launch, chosen, tuple(devices), own)
 
 
 def _how(engine: Engine, launch: Launch, devices: Sequence[Device]) -> How:
@@ -229,18 +291,19 @@ def _fit_params(engine: Engine) -> Path:
     return tool
 
 
-def _command(asking: _Asking, path: Path, gpus: VirtualDevices | None) -> list[str]:
+def _command(asking: _Asking, path: Path, launch: Launch, gpus: VirtualDevices | None) -> list[str]:
     if asking.how == "embedded":
-        return noalloc_server.embedded_command(path, asking.asked)
+        return noalloc_server.embedded_command(path, launch)
     if asking.how == "fit":
-        return fit.command(_fit_params(asking.engine), path, asking.asked, gpus)
-    return noalloc_server.server_command(asking.engine, path, asking.asked, gpus)
+        return fit.command(_fit_params(asking.engine), path, launch, gpus)
+    return noalloc_server.server_command(asking.engine, path, launch, gpus)
 
 
-def _ask(asking: _Asking, path: Path, gpus: VirtualDevices | None, *, limit_s: float) -> Pass:
+def _ask(
+    asking: _Asking, path: Path, launch: Launch, gpus: VirtualDevices | None, *, limit_s: float
+) -> Pass:
     if asking.how == "embedded":
-        return noalloc_server.in_embedded(path, asking.asked, limit_s=limit_s)
+        return noalloc_server.in_embedded(path, launch, limit_s=limit_s)
     if asking.how == "fit":
-        tool = _fit_params(asking.engine)
-        return fit.measure(tool, path, asking.asked, gpus, limit_s=limit_s)
-    return noalloc_server.in_server(asking.engine, path, asking.asked, gpus, limit_s=limit_s)
+        return fit.measure(_fit_params(asking.engine), path, launch, gpus, limit_s=limit_s)
+    return noalloc_server.in_server(asking.engine, path, launch, gpus, limit_s=limit_s)

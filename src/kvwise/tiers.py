@@ -16,12 +16,15 @@ from kvwise import builds
 from kvwise.device import Device, Host
 from kvwise.engine.printed import Total
 from kvwise.engine.simulated import Told
+from kvwise.launch import Launch
 from kvwise.memory.account import ComputeMode, account
-from kvwise.memory.ledger import Ledger, Line
-from kvwise.simulate import Simulation
+from kvwise.memory.ledger import Companion, Ledger, Line
+from kvwise.memory.placement import buffer_name
+from kvwise.simulate import Simulation, without_gpus
 
-Part = Literal["weights", "context", "compute", "output"]
+Part = Literal["weights", "context", "compute", "output", "all"]
 PARTS: tuple[Part, ...] = ("weights", "context", "compute", "output")
+"""What a pass says of the model, and of a draft; of a projector it says only the sum: `all`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,8 @@ class Tier:
     """One part of one line, in bytes. `expected` is what our rules say that the pass shows,
     `reserved` what is allocated in the end.
 
-    `decisive` is False where a stand-in cannot show what the device itself would.
+    `decisive` is False where a stand-in cannot show what the device itself would. `of` names what
+    stands beside the model: draft, mtp or mmproj.
     """
 
     buffer: str
@@ -40,6 +44,7 @@ class Tier:
     reserved: int
     simulated: Total
     decisive: bool = True
+    of: Companion | None = None
 
     @property
     def agrees(self) -> bool:
@@ -86,7 +91,7 @@ class Tiers:
         what it stands for: one that copies asynchronously is pipelined, and holds inputs 4 times.
         """
         ledger = self.simulation.ledger
-        standing = not self.simulation.own and len(ledger.devices) > 1
+        standing = not self.simulation.own and ledger.placement.n_gpu > 1
         apart = builds.has(builds.number(ledger.launch.build), builds.RPC_ASYNCHRONOUS)
         return (
             not ledger.fits and not (standing and apart) and all(row.decisive for row in self.rows)
@@ -101,38 +106,129 @@ def tiers(simulation: Simulation, host: Host | None = None) -> Tiers:
     """
     ledger = simulation.ledger
     launch = replace(ledger.launch, mmap=False)
+    devices = simulation.devices
     if simulation.engine.kind == "embedded":
-        launch = replace(launch, devices=(), n_gpu_layers=0)
-
-    devices = ledger.devices if simulation.own else tuple(map(_asked, ledger.devices))
+        launch = without_gpus(launch)
+    if not simulation.own:
+        launch, devices = _asked(launch, devices)
 
     def computed(mode: ComputeMode) -> Ledger:
-        return account(ledger.model, launch, devices, host=host, compute_mode=mode)
+        return account(
+            ledger.model,
+            launch,
+            devices,
+            host=host,
+            compute_mode=mode,
+            companions=simulation.companions,
+        )
 
     expected, reserved = computed("no-alloc"), computed("reserved")
-    return Tiers(simulation, expected, reserved, tuple(_rows(simulation, expected, reserved)))
+    rows = (*_rows(simulation, expected, reserved), *_beside(simulation, expected, reserved))
+    return Tiers(simulation, expected, reserved, rows)
 
 
-def _asked(device: Device) -> Device:
+def _asked(launch: Launch, devices: tuple[Device, ...]) -> tuple[Launch, tuple[Device, ...]]:
     """A device that is no more than a size is what stands in for it: in newer builds one that
-    copies asynchronously."""
-    return replace(device, kind="rpc") if device.kind == "generic" else device
+    copies asynchronously. Its name changes with that."""
+    standing = tuple(
+        replace(device, kind="rpc") if device.kind == "generic" else device for device in devices
+    )
+    names = {
+        buffer_name(old).lower(): buffer_name(new)
+        for old, new in zip(devices, standing, strict=True)
+    }
+
+    def renamed(asked: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(names.get(name.lower(), name) for name in asked)
+
+    return (
+        replace(
+            launch,
+            devices=renamed(launch.devices),
+            draft_devices=renamed(launch.draft_devices),
+        ),
+        standing,
+    )
 
 
 def _rows(simulation: Simulation, expected: Ledger, reserved: Ledger) -> Iterator[Tier]:
-    shown, named = _shown(simulation), simulation.ledger.lines
-    lines = zip(named, expected.lines, reserved.lines, simulation.told, strict=True)
-    for name, line, real, told in lines:
+    shown = _shown(simulation)
+    told = simulation.told
+    for number, said in enumerate(told):
+        name, line, real = (
+            _line(each, number, len(told)) for each in (simulation.ledger, expected, reserved)
+        )
         for part in PARTS:
-            size, said = _size(line, part), _said(told, part)
-            if part == "output" and not said.parts:
+            size, total = _size(line, part), _said(said, part)
+            if part == "output" and not total.parts:
                 continue  # only the log has it, and may have lost it
-            if size or said.bytes or _size(real, part):
+            if size or total.bytes or _size(real, part):
                 decisive = part != "compute" or shown
                 yield Tier(
-                    name.buffer, name.device, name.host, part, size, _size(real, part), said,
+                    name.buffer, name.device, name.host, part, size, _size(real, part), total,
                     decisive,
                 )  # fmt: skip
+
+
+def _line(ledger: Ledger, number: int, count: int) -> Line:
+    """The line of a number among `count` that the pass told of; the host is the last in both."""
+    return ledger.host if number == count - 1 else ledger.lines[number]
+
+
+def _beside(simulation: Simulation, expected: Ledger, reserved: Ledger) -> Iterator[Tier]:
+    """What the pass told of a draft and of a projector, line by line."""
+    shown = _shown(simulation)
+    parts: dict[str, tuple[Part, ...]] = {"draft": PARTS, "mmproj": ("all",)}
+    for what, told in simulation.beside.items():
+        of = _kind(expected, what)
+        for number, said in enumerate(told):
+            name, line, real = (
+                _line(each, number, len(told)) for each in (simulation.ledger, expected, reserved)
+            )
+            for part in parts[what]:
+                size, total = _extra_size(line, of, part), _said(said, part)
+                if part == "all":
+                    size = _at_start(line)
+                if part == "output" and not total.parts:
+                    continue
+                if of == "mtp" and part == "weights":
+                    continue  # they are the model's own
+                if size or total.bytes:
+                    yield Tier(
+                        name.buffer, name.device, name.host, part, size,
+                        _extra_size(real, of, part), total,
+                        shown or part in ("weights", "context"), of,
+                    )  # fmt: skip
+
+
+def _kind(ledger: Ledger, what: str) -> Companion:
+    if what == "mmproj":
+        return "mmproj"
+    return "mtp" if any(extra.of == "mtp" for extra in ledger.extras) else "draft"
+
+
+def _at_start(line: Line) -> int:
+    """The projector as the server's estimate has it: its buffers for the image at start."""
+    return sum(
+        extra.total_bytes - extra.compute_bytes + (extra.at_start_bytes or 0)
+        if extra.at_start_bytes is not None
+        else extra.total_bytes
+        for extra in line.extras
+        if extra.of == "mmproj"
+    )
+
+
+def _extra_size(line: Line, of: Companion, part: Part) -> int:
+    mine = [extra for extra in line.extras if extra.of == of]
+    if part == "all":
+        return sum(extra.total_bytes for extra in mine)
+    sizes = {
+        "weights": sum(extra.weights_bytes for extra in mine),
+        "context": sum(extra.context_bytes for extra in mine),
+        "compute": sum(extra.compute_bytes for extra in mine),
+        "output": sum(extra.output_bytes for extra in mine),
+    }
+    return sizes[part]
 
 
 def _shown(simulation: Simulation) -> bool:
@@ -149,13 +245,14 @@ def _shown(simulation: Simulation) -> bool:
     build = builds.number(launch.build)
     fused = ledger.model.n_expert and builds.has(build, builds.CUDA_KEEPS_FUSED)
     plain = kinds == {"cuda"} and alone and held and not fused
-    return plain and ledger.context.flash_attn == _flash(ledger)
+    return plain and ledger.context.flash_attn == _flash(simulation)
 
 
-def _flash(ledger: Ledger) -> bool:
+def _flash(simulation: Simulation) -> bool:
     """Whether the card itself would run flash attention."""
+    ledger = simulation.ledger
     return account(
-        ledger.model, ledger.launch, ledger.devices, compute_mode="none"
+        ledger.model, ledger.launch, simulation.devices, compute_mode="none"
     ).context.flash_attn
 
 
@@ -166,7 +263,8 @@ def _size(line: Line, part: Part) -> int:
 
 
 def _said(told: tuple[Told, ...], part: Part) -> Total:
-    totals: tuple[Total, ...] = tuple(getattr(each, part) for each in told)
+    name = "whole" if part == "all" else part
+    totals: tuple[Total, ...] = tuple(getattr(each, name) for each in told)
     return Total(tuple(printed for total in totals for printed in total.parts))
 
 
@@ -193,6 +291,7 @@ def _row_json(row: Tier) -> dict[str, Any]:
         "device": row.device,
         "host": row.host,
         "part": row.part,
+        "of": row.of,
         "computed_bytes": row.expected,
         "reserved_bytes": row.reserved,
         "simulated_mib": [str(printed) for printed in row.simulated.parts],

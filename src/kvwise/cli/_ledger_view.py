@@ -154,7 +154,7 @@ def caches_table(ledger: Ledger) -> Table:
     )
 
 
-_COMPANIONS = {
+COMPANIONS = {
     "draft": phrase("draft model"),
     "mtp": phrase("MTP draft context"),
     "speculation": phrase("speculation"),
@@ -165,28 +165,37 @@ _COMPANIONS = {
 }
 
 
-def extras_table(ledger: Ledger) -> Table:
-    """One row per buffer of what stands beside the model and its context, in MiB."""
+def extras_table(ledger: Ledger, *, bases: bool = False) -> Table:
+    """One row per buffer of what stands beside the model and its context, in MiB; with `bases`,
+    what the figures stand on."""
+    used = [part for part in PARTS[:4] if any(part_bytes(each, part) for each in ledger.extras)]
     rows = []
     for extra in ledger.extras:
         total: Words = _number(extra.total_bytes)
-        rows.append(
-            (
-                _COMPANIONS[extra.of],
-                extra.buffer,
-                *(_number(part_bytes(extra, part)) for part in PARTS[:4]),
-                phrase("up to {size}", size=total) if extra.up_to else Cell(total, "title"),
-            )
-        )
-    return Table(
-        (
-            Column(phrase("MiB beside the model")),
-            Column(phrase("buffer")),
-            *(Column(part_name(part), right=True) for part in PARTS[:4]),
-            Column(phrase("total"), right=True),
-        ),
-        rows,
-    )
+        row: list[Cell | Words] = [
+            COMPANIONS[extra.of],
+            extra.buffer,
+            *(_number(part_bytes(extra, part)) for part in used),
+            phrase("up to {size}", size=total) if extra.up_to else Cell(total, "title"),
+        ]
+        if bases:
+            row.append(_bases(extra))
+        rows.append(row)
+    columns = [
+        Column(phrase("MiB beside the model")),
+        Column(phrase("buffer")),
+        *(Column(part_name(part), right=True) for part in used),
+        Column(phrase("total"), right=True),
+    ]
+    return Table([*columns, Column(phrase("basis"))] if bases else columns, rows)
+
+
+def _bases(extra: Extra) -> Words:
+    """All that its figures stand on, the least sure one first."""
+    sure = ("estimated", "computed", "simulated", "measured")
+    held = {each for key, each in extra.basis.items() if getattr(extra, f"{key}_bytes")}
+    first, *others = [_BASIS[each] for each in sure if each in held] or [_BASIS["computed"]]
+    return phrase("{one}, {other}", one=first, other=others[0]) if others else first
 
 
 def _cache_types(cache: Cache) -> Words:
@@ -216,7 +225,7 @@ def show_reasons(printer: Printer, ledger: Ledger) -> None:
             )
     for extra in ledger.extras:
         printer.text(
-            phrase("{what} on {buffer}", what=_COMPANIONS[extra.of], buffer=extra.buffer), "title"
+            phrase("{what} on {buffer}", what=COMPANIONS[extra.of], buffer=extra.buffer), "title"
         )
         for key, why in extra.reasons.items():
             part = next(part for part in PARTS if _KEY[part] == key)

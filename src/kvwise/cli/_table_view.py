@@ -213,6 +213,17 @@ def _notes(table: Table) -> Sequence[Phrase]:
             "for; no (-x): so much is missing at the shortest context"
         ),
     ]
+    beside = [(at.beside_bytes, at.n_ctx) for cell in table.cells for at in cell.at if at.fits]
+    most, n_ctx = max(beside, default=(0, 0))
+    if most:
+        notes.append(
+            phrase(
+                "counted too: what stands beside the model (draft, projector, adapters), at most "
+                "{size} at {n_ctx} tokens",
+                size=show(most),
+                n_ctx=f"{n_ctx:,}",
+            )
+        )
     if any(at.beyond_training for cell in table.cells for at in cell.at):
         notes.append(phrase("*: beyond what the model was trained for"))
     if any(embeds(entry) for entry in table.entries) and table.prompt_tokens is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvwise.cli._ledger_view import part_name
+from kvwise.cli._ledger_view import COMPANIONS, part_name
 from kvwise.cli._shapes import Cell, Column, Table, Words
 from kvwise.cli.output import Printer
 from kvwise.text import phrase
@@ -49,7 +49,7 @@ def _cells(row: Tier, misjudged: bool) -> list[Cell | Words]:
         difference = Cell(f"{row.difference / MIB:+,.2f} MiB", "bad" if row.decisive else "warn")
     cells: list[Cell | Words] = [
         Cell(where(row), "title"),
-        part_name(_NAMES[row.part]),
+        _part(row),
         f"{row.expected:,}",
         f"{row.expected / MIB:,.2f}",
         " + ".join(str(printed) for printed in row.simulated.parts),
@@ -61,6 +61,13 @@ def _cells(row: Tier, misjudged: bool) -> list[Cell | Words]:
     return cells
 
 
+def _part(row: Tier) -> Words:
+    if row.part == "all":
+        return COMPANIONS["mmproj"]
+    name = part_name(_NAMES[row.part])
+    return phrase("{of}: {part}", of=COMPANIONS[row.of], part=name) if row.of else name
+
+
 def where(row: Tier) -> str:
     if row.host or row.device in (None, row.buffer):
         return row.buffer
@@ -70,6 +77,18 @@ def where(row: Tier) -> str:
 def show_misjudged(printer: Printer, tiers: Tiers) -> None:
     """Where llama.cpp's own estimate is the one that is wrong."""
     for row in tiers.misjudged:
+        if row.of == "mmproj":
+            printer.text(
+                phrase(
+                    "llama.cpp sets {shown} MiB aside for the projector on {where}, as for the "
+                    "image it warms up with: the largest image takes {reserved}",
+                    where=where(row),
+                    reserved=f"{row.reserved / MIB:,.2f}",
+                    shown=f"{row.expected / MIB:,.2f}",
+                ),
+                "warn",
+            )
+            continue
         printer.text(
             phrase(
                 "llama.cpp's own estimate is wrong on {where}: it will reserve {reserved} MiB of "

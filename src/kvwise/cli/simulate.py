@@ -9,16 +9,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kvwise.cli._commands import command as make_command
-from kvwise.cli._request import DEVICE_OPTIONS, MODEL, Machine, machine, model_of, read_launch
+from kvwise.cli._request import (
+    DEVICE_OPTIONS,
+    MODEL,
+    Machine,
+    companions_of,
+    machine,
+    model_of,
+    read_launch,
+)
 from kvwise.cli.output import Printer
 from kvwise.errors import Refused
 from kvwise.memory.report import ledger_json
-from kvwise.options import asked
-from kvwise.text import phrase, template
+from kvwise.text import phrase
 
 if TYPE_CHECKING:
     from kvwise.engine.find import Engine
     from kvwise.launch import Launch
+    from kvwise.memory.parts.companions import Companions
     from kvwise.simulate import Simulation
     from kvwise.tiers import Tiers
 
@@ -34,12 +42,14 @@ class _Question:
     engine: Engine
     on: Machine
     own: bool
+    companions: Companions
 
 
 @make_command(
     "Ask the engine itself what these settings take, also on GPUs that are not here.\n\n"
     "llama.cpp's own no-alloc pass gives the ledger; nothing is loaded. Its figures stand beside "
-    "the computed ones. A llama.cpp of yours is asked about any GPUs, the embedded engine only "
+    "the computed ones; what no pass measures (adapters, caches that grow with use) is computed "
+    "and says so. A llama.cpp of yours is asked about any GPUs, the embedded engine only "
     "about this processor. Exit code 3 if it does not fit or llama.cpp refuses it.",
     MODEL,
     click.Option(
@@ -74,20 +84,15 @@ def command(
         return _show_command(printer, question)
     simulated = _simulate(printer, question)
     beside = _beside(printer, simulated, question.on)
-    left_out = _left_out(launch)
     if printer.json:
         from kvwise.tiers import tiers_json  # noqa: PLC0415
 
         document = ledger_json(simulated.ledger, printer.language)
         if beside:
             document |= {"beside": tiers_json(beside)}
-        document["notes"] += [
-            {"code": "not_simulated", "message": printer.say(phrase(_LEFT_OUT, flag=flag))}
-            for flag in left_out
-        ]
         printer.document(document)
     else:
-        _show(printer, simulated, beside, left_out)
+        _show(printer, simulated, beside)
     return 0 if simulated.ledger.fits else EXIT_DOES_NOT_FIT
 
 
@@ -96,13 +101,16 @@ def _question(ref: str, launch: Launch, engine: str | None, **devices: Any) -> _
     from kvwise import here  # noqa: PLC0415
     from kvwise.engine.find import find, for_gpus  # noqa: PLC0415  (help should not load one)
 
+    companions = companions_of(launch)
     if devices["gpu"] or devices["device_file"]:
         on = machine(**devices)
-        return _Question(ref, launch, for_gpus(engine) or find(engine), on, own=False)
+        used = for_gpus(engine) or find(engine)
+        return _Question(ref, launch, used, on, own=False, companions=companions)
     used = find(engine)
     gpus = [] if devices["cpu_only"] else here.devices(used)
     on = machine(**devices | {"cpu_only": True})
-    return _Question(ref, launch, used, Machine(tuple(gpus), on.host), own=bool(gpus))
+    on = Machine(tuple(gpus), on.host)
+    return _Question(ref, launch, used, on, own=bool(gpus), companions=companions)
 
 
 def _simulate(printer: Printer, asked: _Question) -> Simulation:
@@ -116,6 +124,7 @@ def _simulate(printer: Printer, asked: _Question) -> Simulation:
             engine=asked.engine,
             host=asked.on.host,
             own=asked.own,
+            companions=asked.companions,
         )
 
 
@@ -131,24 +140,16 @@ def _beside(printer: Printer, simulated: Simulation, on: Machine) -> Tiers | Non
         return None
 
 
-def _left_out(launch: Launch) -> list[str]:
-    """Flags of what the pass leaves out."""
-    beside = {
-        "-md": launch.model_draft,
-        "--mmproj": launch.mmproj,
-        "--lora": asked.adapters(launch),
-    }
-    return [flag for flag, given in beside.items() if given]
-
-
-_LEFT_OUT = template("what {flag} takes is not simulated")
-
-
 def _show_command(printer: Printer, asked: _Question) -> int:
     from kvwise.simulate import command as simulate_command  # noqa: PLC0415
 
     argv = simulate_command(
-        asked.ref, asked.launch, asked.on.devices, engine=asked.engine, own=asked.own
+        asked.ref,
+        asked.launch,
+        asked.on.devices,
+        engine=asked.engine,
+        own=asked.own,
+        companions=asked.companions,
     )
     if printer.json:
         printer.document({"schema": "kvwise/dry-run/1", "commands": [list(argv)]})
@@ -157,10 +158,9 @@ def _show_command(printer: Printer, asked: _Question) -> int:
     return 0
 
 
-def _show(
-    printer: Printer, simulated: Simulation, beside: Tiers | None, left_out: list[str]
-) -> None:
+def _show(printer: Printer, simulated: Simulation, beside: Tiers | None) -> None:
     from kvwise.cli._ledger_view import (  # noqa: PLC0415  (not needed for --json)
+        extras_table,
         lines_table,
         show_launch,
         show_notes,
@@ -174,9 +174,10 @@ def _show(
     printer.text()
     printer.table(lines_table(ledger))
     printer.text()
+    if ledger.extras:
+        printer.table(extras_table(ledger, bases=True))
+        printer.text()
     if beside:
         show_tiers(printer, beside)
-    for flag in left_out:
-        printer.text(phrase(_LEFT_OUT, flag=flag), "warn")
     show_notes(printer, ledger)
     printer.text(*verdict(ledger))

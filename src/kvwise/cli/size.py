@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -25,8 +26,12 @@ from kvwise.cli._request import (
 from kvwise.cli.output import Printer
 from kvwise.errors import KvwiseError, Refused, UsageError
 from kvwise.gguf.model import Model
+from kvwise.launch import Launch
 from kvwise.memory.account import account
+from kvwise.memory.parts.companions import NONE, Companions
 from kvwise.memory.report import ledger_json
+from kvwise.options import Reading
+from kvwise.text import phrase
 
 EXIT_DOES_NOT_FIT = 3
 _ENCODING = "utf-8-sig"  # Windows tools put a mark before the first line
@@ -49,7 +54,8 @@ _LONGEST_LINE = 1 << 20
     click.Option(
         ["--configs"],
         metavar="FILE",
-        help="Answer one configuration per line of a JSON-lines file (- = stdin), one line each.",
+        help="Answer one configuration per line of a JSON-lines file (- = stdin), one line each; "
+        "-md, --mmproj, --lora, -cram and the like count for every line.",
     ),
     click.Option(["--explain"], is_flag=True, help="Say the rule behind every figure."),
     examples=(
@@ -70,7 +76,8 @@ def command(
 ) -> int:
     ref, reading = read_launch(words, model)
     if configs is not None:
-        return size_configs(printer, model_of(ref, shape), configs)
+        asked = _Asked.of(printer, reading, compute_mode)
+        return size_configs(printer, model_of(ref, shape), configs, asked)
     described = model_of(ref, shape)
     on = machine(**devices)
     ledger = account(
@@ -92,7 +99,34 @@ def command(
     return 0 if ledger.fits else EXIT_DOES_NOT_FIT
 
 
-def size_configs(printer: Printer, model: Model, path: str) -> int:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the command line says for all lines of `--configs`: what stands beside the model, and
+    what a line that is silent has for build and compute mode."""
+
+    defaults: dict[str, Any] = field(default_factory=dict)
+    beside: Launch | None = None
+    companions: Companions = NONE
+
+    @classmethod
+    def of(cls, printer: Printer, reading: Reading, compute_mode: str) -> _Asked:
+        from kvwise.memory.zoo_config import BESIDE  # noqa: PLC0415
+
+        launch, plain = reading.launch, Launch()
+        for name, flag in reading.origins.items():
+            if name not in (*BESIDE, "model", "build", "tool") and flag.startswith("-"):
+                printer.remark(
+                    phrase("{flag} is left out: each line has its own settings", flag=flag)
+                )
+        defaults = {"compute_mode": compute_mode}
+        if "build" in reading.origins:
+            defaults["engine_build"] = launch.build
+        if all(getattr(launch, name) == getattr(plain, name) for name in BESIDE):
+            return cls(defaults)
+        return cls(defaults, launch, companions_of(launch))
+
+
+def size_configs(printer: Printer, model: Model, path: str, asked: _Asked) -> int:
     """One ledger, refusal or error per line; 2 if a line was not a configuration."""
     from kvwise.cli._main import as_kvwise_error  # noqa: PLC0415  (it finds this module)
 
@@ -102,7 +136,7 @@ def size_configs(printer: Printer, model: Model, path: str) -> int:
             if not text.strip():
                 continue
             try:
-                answer = _of_config(printer, model, text)
+                answer = _of_config(printer, model, text, asked)
             except Refused as refused:
                 answer = printer.error_document(refused)
             except KvwiseError as error:
@@ -116,7 +150,7 @@ def size_configs(printer: Printer, model: Model, path: str) -> int:
     return code
 
 
-def _of_config(printer: Printer, model: Model, text: str) -> dict[str, Any]:
+def _of_config(printer: Printer, model: Model, text: str, asked: _Asked) -> dict[str, Any]:
     from kvwise.memory.zoo_config import read_config  # noqa: PLC0415
 
     try:
@@ -125,8 +159,14 @@ def _of_config(printer: Printer, model: Model, text: str) -> dict[str, Any]:
         raise UsageError("not JSON: {why}", why=str(error)) from None
     if not isinstance(fields, dict):
         raise UsageError("a configuration is a JSON object, not {kind}", kind=type(fields).__name__)
-    config = read_config(fields)
-    ledger = account(model, config.launch, config.devices, compute_mode=config.compute_mode)
+    config = read_config(asked.defaults | fields, asked.beside)
+    ledger = account(
+        model,
+        config.launch,
+        config.devices,
+        compute_mode=config.compute_mode,
+        companions=asked.companions,
+    )
     return ledger_json(ledger, printer.language)
 
 

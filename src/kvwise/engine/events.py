@@ -211,10 +211,14 @@ class SlotCapped:
 
 @dataclass(frozen=True, slots=True)
 class DraftStarts:
-    """From here on the lines are about a draft (`mtp`: a second context of the same model)."""
+    """From here on the lines are about a draft (`mtp`: a second context of the same model).
+
+    `measured` = `--fit` only measures it: its table of memory ends it.
+    """
 
     path: str
     mtp: bool
+    measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +273,8 @@ class FitTarget:
 
 @dataclass(frozen=True, slots=True)
 class Projector:
-    """mmproj (vision, audio): `part` is weights, compute or estimate."""
+    """mmproj (vision, audio): `part` is weights, compute, estimate (of all of it), or counted (what
+    `--fit` adds for it on the device that `buffer` names)."""
 
     part: str
     buffer: str
@@ -322,6 +327,14 @@ class Failure:
     fields: dict[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A line that is no failure by itself: progress, a setting, a harmless warning."""
+
+    code: str
+    fields: dict[str, str]
+
+
 Event: TypeAlias = (
     Build
     | ModelOpened
@@ -358,6 +371,7 @@ Event: TypeAlias = (
     | Listening
     | ModelReady
     | Failure
+    | Remark
 )
 
 

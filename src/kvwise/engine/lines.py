@@ -107,7 +107,6 @@ _CONTEXT_FACTS = (
     "n_seq_max|n_ctx_per_seq|n_ctx_seq|n_ctx|n_batch|n_ubatch|causal_attn|flash_attn|kv_unified|"
     "n_rs_seq|n_outputs_max_per_seq|n_outputs_max|freq_base|freq_scale"
 )
-_CONTEXT_FUNCTIONS = r"(?:llama_context(?:_base)?|llama_new_context_with_model)"
 
 
 def _context_fact(m: Match[str]) -> ev.Event:
@@ -191,7 +190,10 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     # -- context -------------------------------------------------------------------------------
     ("constructing llama_context", r"constructing llama_context(?:,|$|\s*$)",
      lambda _: ev.ContextStarts()),
-    (" = ", rf"{_CONTEXT_FUNCTIONS}: ({_CONTEXT_FACTS})\s*= (\S+)", _context_fact),
+    *(
+        (f"{function}: ", rf"{function}: ({_CONTEXT_FACTS})\s*= (\S+)", _context_fact)
+        for function in ("llama_context", "llama_context_base", "llama_new_context_with_model")
+    ),
     ("reserving ...", r"sched_reserve: reserving \.\.\.", lambda _: ev.ReserveStarts()),
     ("n_rot_", r"n_rot_([kv]) = (\d+)", lambda m: ev.Rotation(m[1], m[2] != "0")),
     ("attn_rot_", r"attn_rot_([kv]) = (\d+)", lambda m: ev.Rotation(m[1], m[2] != "0")),
@@ -212,6 +214,8 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("loading draft model", r"loading draft model '(.*)'", lambda m: ev.DraftStarts(m[1], False)),
     ("MTP draft context", r"creating MTP draft context against the target model '(.*)'",
      lambda m: ev.DraftStarts(m[1], True)),
+    ("for the extra model", r"getting device memory data for the extra model",
+     lambda _: ev.DraftStarts("", False, measured=True)),
     ("speculative implementation '", r"adding speculative implementation '([\w-]+)'",
      lambda m: ev.Speculation(m[1])),
     ("no implementations specified", r"no implementations specified for speculative decoding",
@@ -220,6 +224,8 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
      lambda m: ev.ExtraContext(m[1], Printed.parse(m[2]))),
     ("usage of mmproj", rf"memory usage of mmproj is {_SIZE} MiB",
      lambda m: ev.Projector("estimate", "", Printed.parse(m[1]))),
+    ("to fit_params_target", rf"adding {_SIZE} MiB to fit_params_target for device (\S+)",
+     lambda m: ev.Projector("counted", m[2], Printed.parse(m[1]))),
     ("model size:", rf"model size:\s+{_SIZE} MiB",
      lambda m: ev.Projector("weights", "", Printed.parse(m[1]))),
     ("prompt cache is enabled", rf"prompt cache is enabled, size limit: {_INT} MiB",

@@ -75,6 +75,7 @@ class Loaded:
     fit_devices: list[ev.FitDevice] = field(default_factory=list)
     fit_projection: ev.FitProjection | None = None
     fit_target: ev.FitTarget | None = None
+    draft_measured: bool = False  # `--fit` measured a draft beside the model
     projector: list[ev.Projector] = field(default_factory=list)
     prompt_cache: list[ev.PromptCache] = field(default_factory=list)
     extra_contexts: list[ev.ExtraContext] = field(default_factory=list)
@@ -108,7 +109,7 @@ class Collector:
 
     def __init__(self) -> None:
         self.loaded = Loaded()
-        self._draft = self._mtp = False
+        self._draft = self._mtp = self._measured = False
         self._what = ""
         self._shape: ev.CacheShape | None = None
 
@@ -125,6 +126,13 @@ class Collector:
             steps = (self._add_model, self._add_context, self._add_reserve, self._add_server)
             if not any(step(event) for step in steps):
                 self._add_lists(event)
+                self._end_of_measured(event)
+
+    def _end_of_measured(self, event: ev.Event) -> None:
+        """A draft that `--fit` measures ends with its table, or where `--fit` says the sum."""
+        over = isinstance(event, ev.FitProjection | ev.FitDevice | ev.FitTarget)
+        if self._measured and (over or (isinstance(event, ev.Breakdown) and event.total is None)):
+            self._draft = self._mtp = self._measured = False
 
     def add_all(self, records: Iterable[ev.Record]) -> Loaded:
         """Take all records in; returns `loaded`."""
@@ -162,7 +170,8 @@ class Collector:
             case ev.Buffer(part="weights"):
                 _count(self._model.weights, event)
             case ev.DraftStarts():
-                self._draft, self._mtp = True, event.mtp
+                self._draft, self._mtp, self._measured = True, event.mtp, event.measured
+                self.loaded.draft_measured |= event.measured
             case _:
                 return False
         return True

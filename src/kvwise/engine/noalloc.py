@@ -9,7 +9,7 @@ Source: common/fit.cpp (common_get_device_memory_data), common/common.cpp (commo
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,17 +45,33 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one no-alloc pass said: its table, devices in order, and its log."""
+    """What one no-alloc pass said: its table, devices in order, and its log.
+
+    `draft` is the table of the draft that the pass measured beside the model (empty: of none).
+    """
 
     rows: tuple[Row, ...]
     loaded: Loaded
     argv: tuple[str, ...]
+    draft: tuple[Row, ...] = ()
 
     @property
     def context(self) -> ContextLoad | None:
         """The context of the pass itself; a later one belongs to what `--fit` changed."""
         used = (one for one in self.loaded.contexts if one.used and not one.draft)
         return next(used, None)
+
+    @property
+    def draft_context(self) -> ContextLoad | None:
+        """The draft's context that the pass made."""
+        used = (one for one in self.loaded.contexts if one.used and one.draft)
+        return next(used, None)
+
+    @property
+    def projector(self) -> dict[str, Printed]:
+        """What `--fit` sets aside for the projector, by device of the engine (`CPU`, `RPC0`)."""
+        counted = (one for one in self.loaded.projector if one.part == "counted")
+        return {one.buffer: one.size for one in counted}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +172,25 @@ def whole(text: str) -> Printed:
 
 def table(loaded: Loaded) -> tuple[Row, ...]:
     """The first memory table of a log; a later one belongs to a later load."""
+    return next(_tables(loaded), ())
+
+
+def draft_table(loaded: Loaded) -> tuple[Row, ...]:
+    """The second table, where the log says that it is of the model measured beside the first."""
+    first, second = (*_tables(loaded), (), ())[:2]
+    return second if first and loaded.draft_measured else ()
+
+
+def _tables(loaded: Loaded) -> Iterator[tuple[Row, ...]]:
     rows: list[Row] = []
     for row in loaded.breakdown:
         name = row.name.partition(" ")[0]
         if any(name == known.device for known in rows):
-            break
+            yield tuple(rows)
+            rows = []
         rows.append(Row(name, row.model, row.context, row.compute))
-    return tuple(rows)
+    if rows:
+        yield tuple(rows)
 
 
 def pass_over(loaded: Loaded) -> bool:

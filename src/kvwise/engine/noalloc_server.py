@@ -20,6 +20,7 @@ from kvwise.engine.fit import EVERYTHING, rename_buffers
 from kvwise.engine.noalloc import (
     Pass,
     Run,
+    draft_table,
     negotiated,
     on_virtual,
     pass_over,
@@ -71,8 +72,8 @@ def server_command(
         devices=launch.devices if gpus is None else (),
         override_tensor=rename_buffers(launch.override_tensor, gpus),
     )
-    # Not "exact": that would switch the very pass off. Warming up would only come later.
-    start = Start(exact=False, warmup=False, special=(*on_virtual(gpus), *EVERYTHING))
+    # Not "exact": that would switch the very pass off.
+    start = Start(exact=False, warmup=_warm(launch), special=(*on_virtual(gpus), *EVERYTHING))
     return server_argv(engine, str(model), wanted, start)
 
 
@@ -86,15 +87,20 @@ def in_embedded(model: Path, launch: Launch, *, limit_s: float = 120.0) -> Pass:
 
 def embedded_command(model: Path, launch: Launch) -> list[str]:
     """The command that `in_embedded` runs; raises UsageError."""
-    spec = embedded_spec(str(model), launch, Start(exact=False, warmup=False))
+    spec = embedded_spec(str(model), launch, Start(exact=False, warmup=_warm(launch)))
     return [sys.executable, "-m", "kvwise.engine.noalloc_server", json.dumps(spec)]
+
+
+def _warm(launch: Launch) -> bool:
+    """Warming up would only come later; but without it a projector's estimate has no compute."""
+    return bool(launch.mmproj) and "--no-warmup" not in launch.extra
 
 
 def _asked(argv: list[str], gpus: VirtualDevices | None, limit_s: float) -> Pass:
     attempt: Callable[[], Run] = lambda: run(argv, limit_s=limit_s, enough=pass_over)  # noqa: E731
     got = negotiated(gpus, attempt)
     for _ in range(_TRIES):
-        found = Pass(table(got.loaded), got.loaded, tuple(argv))
+        found = Pass(table(got.loaded), got.loaded, tuple(argv), draft_table(got.loaded))
         if found.rows and found.context is not None and found.context.compute:
             return found
         if got.loaded.failures:
@@ -111,7 +117,7 @@ def main(arguments: list[str]) -> int:
     p = parameters(json.loads(arguments[0]))
     p.no_alloc = p.fit_params = True
     p.load_mode = x.llama_load_mode.LLAMA_LOAD_MODE_NONE  # with mmap it asserts instead
-    p.warmup, p.verbosity = False, int(EVERYTHING[1])
+    p.verbosity = int(EVERYTHING[1])
     try:
         x.Server(p)
     except RuntimeError as error:

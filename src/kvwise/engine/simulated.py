@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from kvwise import builds
 from kvwise.device import Device, Host
 from kvwise.engine import events as ev
-from kvwise.engine.loaded import CacheLoad
+from kvwise.engine.loaded import CacheLoad, ContextLoad
 from kvwise.engine.noalloc import HOST, Pass, Row
 from kvwise.engine.printed import Printed, Total
 from kvwise.errors import Refused
@@ -45,7 +45,8 @@ _NOTHING = Total()
 class Told:
     """What a pass printed of one buffer: ranges of bytes, each as fine as the engine says it.
 
-    `kept` are the caches in it without their padding, where the log says them finer.
+    `kept` are the caches in it without their padding, where the log says them finer; `whole` is
+    the sum where nothing finer is said.
     """
 
     buffer: str
@@ -54,6 +55,7 @@ class Told:
     compute: Total = _NOTHING
     output: Total = _NOTHING
     kept: Total = _NOTHING
+    whole: Total = _NOTHING
 
     @property
     def part(self) -> Part:
@@ -121,20 +123,62 @@ def tell(
     `together` = all caches are on one device, so that the log's totals are those of one line.
     """
     known = stand_ins(devices) if names is None else tuple(names)
-    rows = {row.device: row for row in said.rows}
+    return _tell(said.rows, said.context, devices, known, together=together)
+
+
+def tell_draft(
+    said: Pass, devices: Sequence[Device], names: Sequence[str] | None = None
+) -> tuple[tuple[Told, ...], ...]:
+    """The same of the draft that was measured beside the model; nothing where none was."""
+    if not said.draft:
+        return ()
+    known = stand_ins(devices) if names is None else tuple(names)
+    alone = len(said.draft) == 1
+    return _tell(said.draft, said.draft_context, devices, known, together=alone)
+
+
+def tell_projector(
+    said: Pass, devices: Sequence[Device], names: Sequence[str] | None = None
+) -> tuple[tuple[Told, ...], ...]:
+    """What was set aside for the projector on each line; nothing where it was not estimated."""
+    if not said.projector:
+        return ()
+    known = stand_ins(devices) if names is None else tuple(names)
+    sizes = {name: Total((size,)) for name, size in said.projector.items()}
+    lines = [
+        (Told(buffer_name(device), whole=sizes[name]),) if name in sizes else ()
+        for device, name in zip(devices, known, strict=True)
+    ]
+    host = [Told(CPU, whole=size) for name, size in sizes.items() if name not in known]
+    return (*lines, tuple(host))
+
+
+def _tell(
+    rows: Sequence[Row],
+    context: ContextLoad | None,
+    devices: Sequence[Device],
+    known: Sequence[str],
+    *,
+    together: bool,
+) -> tuple[tuple[Told, ...], ...]:
+    by_name = {row.device: row for row in rows}
+
+    def told(buffer: str, row: Row) -> Told:
+        return _told(buffer, row, rows, context, together=together)
+
     lines = []
     for device, name in zip(devices, known, strict=True):
         buffer = buffer_name(device)
-        row = rows.get(name)
-        lines.append((Told(buffer) if row is None else _told(buffer, row, said, together),))
+        found = by_name.get(name)
+        lines.append((Told(buffer) if found is None else told(buffer, found),))
     host = [
-        _told(CPU if name == HOST else name, row, said, together)
-        for name, row in rows.items()
+        told(CPU if name == HOST else name, row)
+        for name, row in by_name.items()
         if name not in known
     ]
     first, *rest = host or [Told(CPU)]
-    if said.context is not None:
-        first = replace(first, output=_sum(said.context.output.values()))
+    if context is not None:
+        first = replace(first, output=_sum(context.output.values()))
     return (*lines, (first, *rest))
 
 
@@ -162,13 +206,15 @@ def _line(told: tuple[Told, ...], device: Device | None, host: Host | None) -> L
     )
 
 
-def _told(buffer: str, row: Row, said: Pass, together: bool) -> Told:
+def _told(
+    buffer: str, row: Row, rows: Sequence[Row], context: ContextLoad | None, *, together: bool
+) -> Told:
     return Told(
         buffer,
         weights=Total((row.model,)),
         context=Total((row.context,)),
-        kept=_finer(row.context, _cached(row, said) if together else None),
-        compute=_finer(row.compute, _compute(row, said)),
+        kept=_finer(row.context, _cached(row, rows, context) if together else None),
+        compute=_finer(row.compute, _compute(row, rows, context)),
     )
 
 
@@ -179,22 +225,22 @@ def _finer(coarse: Printed, fine: Total | None) -> Total:
     return fine
 
 
-def _compute(row: Row, said: Pass) -> Total | None:
+def _compute(row: Row, rows: Sequence[Row], context: ContextLoad | None) -> Total | None:
     """`RPC0[127.0.0.1:5000] compute buffer size`; the host's are all that are no other row's."""
-    if said.context is None:
+    if context is None:
         return None
-    sizes = {name.partition("[")[0]: total for name, total in said.context.compute.items()}
+    sizes = {name.partition("[")[0]: total for name, total in context.compute.items()}
     if row.device != HOST:
         return sizes.get(row.device)
-    others = {one.device for one in said.rows if one.device != HOST}
+    others = {one.device for one in rows if one.device != HOST}
     return _sum(total for name, total in sizes.items() if name not in others)
 
 
-def _cached(row: Row, said: Pass) -> Total | None:
+def _cached(row: Row, rows: Sequence[Row], context: ContextLoad | None) -> Total | None:
     """The caches' own totals, when all of them are on this device."""
-    if said.context is None or any(one.context.units for one in said.rows if one != row):
+    if context is None or any(one.context.units for one in rows if one != row):
         return None
-    caches = (cache.total for cache in said.context.caches)
+    caches = (cache.total for cache in context.caches)
     return Total(tuple(total.size for total in caches if total is not None))
 
 

@@ -1,18 +1,21 @@
 """A configuration of zoo/README.md -> (Launch, devices, compute mode), for `size --configs`.
 
-Absent fields have the zoo's defaults; `engine_build` and `compute_mode` may be added.
+Absent fields have the zoo's defaults; `engine_build` and `compute_mode` may be added. What stands
+beside the model (`-md`, `--mmproj`, `--lora`, `-cram`...) is said once, for all lines, by the
+command line: `beside` are its settings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from kvwise.device import Device
 from kvwise.errors import UsageError
 from kvwise.launch import NEWEST_BUILD, Launch
 from kvwise.memory.backends import ZOO
+from kvwise.options.resolve import derived
 from kvwise.units import MIB
 
 ComputeMode = Literal["reserved", "no-alloc"]
@@ -53,8 +56,18 @@ class ZooConfig:
     compute_mode: ComputeMode
 
 
-def read_config(fields: Mapping[str, Any]) -> ZooConfig:
-    """The launch and the virtual GPUs that a configuration describes; raises UsageError."""
+BESIDE: Final = (
+    "model_draft", "spec_types", "draft_n_max", "draft_type_k", "draft_type_v", "draft_gpu_layers",
+    "draft_devices", "draft_n_cpu_moe", "mmproj", "extra",
+)  # fmt: skip
+"""Fields of `Launch` about what stands beside the model."""
+
+
+def read_config(fields: Mapping[str, Any], beside: Launch | None = None) -> ZooConfig:
+    """The launch and the virtual GPUs that a configuration describes; raises UsageError.
+
+    Speculation adds snapshots of states and loads MTP layers, unless the line says otherwise.
+    """
     for name, value in fields.items():
         if name not in DEFAULTS:
             raise UsageError("{name!r} is not a field of a configuration", name=str(name)[:80])
@@ -69,6 +82,12 @@ def read_config(fields: Mapping[str, Any]) -> ZooConfig:
         repack=values["extra_bufts"],
         **{name: values[name] for name in _SAME},
     )
+    if beside is not None:
+        settings = {name: getattr(beside, name) for name in BESIDE}
+        launch = replace(launch, tool=beside.tool, **settings)
+        for name in ("n_rs_seq", "load_mtp"):
+            if launch.spec_types and name not in fields:
+                launch = replace(launch, **{name: derived(launch)[name]})
     return ZooConfig(launch, _devices(values), values["compute_mode"])
 
 

@@ -47,14 +47,16 @@ class At:
     """One context of a cell.
 
     `cache_bytes` is all of the cache, `share` the part of the machine's memory that it takes
-    there. `gpu_bytes` and `left_bytes` (with the reserve kept) are None in a cell that no context
-    fits, because a graph for it would tell nobody anything. `n_predict` is what a prompt leaves in
-    a slot; None without a prompt.
+    there. `beside_bytes` is what a draft, projector or adapter takes there. `gpu_bytes` and
+    `left_bytes` (with the reserve kept) are None in a cell that no context fits, because a graph
+    for it would tell nobody anything. `n_predict` is what a prompt leaves in a slot; None without a
+    prompt.
     """
 
     n_ctx: int
     cache_bytes: int = 0
     share: float | None = None
+    beside_bytes: int = 0
     gpu_bytes: int | None = None
     left_bytes: int | None = None
     fits: bool = False
@@ -233,6 +235,7 @@ class _Maker:
             n_ctx,
             cache_bytes=taken.cache + taken.cache_host,
             share=taken.cache / total if total else None,
+            beside_bytes=taken.beside,
             gpu_bytes=sum(taken.gpu) if whole and machine.devices else None,
             left_bytes=slack(taken, machine) if whole else None,
             fits=whole and fits(taken, machine),

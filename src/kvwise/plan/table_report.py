@@ -125,6 +125,7 @@ def _at(at: At, language: str) -> dict[str, Any]:
         "n_ctx": at.n_ctx,
         "cache_bytes": at.cache_bytes,
         "share": at.share,
+        "beside_bytes": at.beside_bytes,
         "gpu_bytes": at.gpu_bytes,
         "left_bytes": at.left_bytes,
         "fits": at.fits,

@@ -61,6 +61,7 @@ class Machine:
 class Taken:
     """Bytes of one launch at one context. `gpu` is per device in use, without what its driver
     takes, `block` the largest single allocation there, `places` their numbers in the machine;
+    `beside` is what of it a draft, projector or adapter takes (on the host where there are none);
     `cache` lies on the GPUs (on the host where there are none), `cache_host` on the host although
     there are GPUs. A `bare` one leaves out the compute buffers."""
 
@@ -72,6 +73,7 @@ class Taken:
     host: int
     cache: int
     cache_host: int
+    beside: int
     all_layers: bool
     no_attention: bool
     verified: bool
@@ -149,6 +151,7 @@ def _taken(ledger: Ledger, machine: Machine, *, bare: bool) -> Taken:
         host=ledger.host.total_bytes - ledger.host.overhead_bytes,
         cache=sum(line.context_bytes for line in gpus) if gpus else on_host,
         cache_host=on_host if gpus else 0,
+        beside=sum(line.extra_bytes for line in gpus or (ledger.host,)),
         all_layers=bool(gpus) and _keeps_all(ledger),
         no_attention=_attention_leaves(ledger),
         verified=ledger.verified,

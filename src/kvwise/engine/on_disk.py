@@ -1,0 +1,65 @@
+"""The files of a launch as an engine can open them: themselves, or twins of their headers."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from kvwise.gguf.header import Header
+from kvwise.gguf.model import Model
+from kvwise.gguf.writer import write_twin
+from kvwise.launch import Launch
+from kvwise.memory.parts.companions import Companions
+
+
+@contextmanager
+def on_disk(
+    model: Model, launch: Launch, companions: Companions, *, twin: bool = False
+) -> Iterator[tuple[Path, Launch]]:
+    """The model's file, and the launch with the files of its draft and projector.
+
+    What is no GGUF file here (zoo JSON, URL, Hub) gets a twin that is gone afterwards; `twin`
+    makes one of the model in any case.
+    """
+    with tempfile.TemporaryDirectory(prefix="kvwise-twin-") as folder:
+
+        def place(name: str, header: Header, *, twin: bool) -> Path:
+            if not twin and is_gguf(header.path):
+                return Path(header.path)
+            path = Path(folder) / f"{name}.gguf"
+            write_twin(header, path)
+            return path
+
+        path = place("twin", model.header, twin=twin)
+        if companions.draft is not None:
+            draft = place("draft", companions.draft.header, twin=twin)
+            launch = replace(launch, model_draft=str(draft))
+        if companions.mmproj is not None:
+            mmproj = place("mmproj", companions.mmproj, twin=False)
+            launch = replace(launch, mmproj=str(mmproj))
+        yield path, launch
+
+
+def named(model: Model, launch: Launch, companions: Companions) -> tuple[Path, Launch]:
+    """The same without writing anything: `TWIN` and the like stand for what would be made."""
+
+    def place(name: str, header: Header) -> str:
+        return header.path if is_gguf(header.path) else name
+
+    if companions.draft is not None:
+        launch = replace(launch, model_draft=place("DRAFT-TWIN", companions.draft.header))
+    if companions.mmproj is not None:
+        launch = replace(launch, mmproj=place("MMPROJ-TWIN", companions.mmproj))
+    return Path(place("TWIN", model.header)), launch
+
+
+def is_gguf(path: str) -> bool:
+    """Does a GGUF file lie there?"""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(4) == b"GGUF"
+    except OSError:
+        return False
