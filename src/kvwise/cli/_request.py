@@ -57,6 +57,8 @@ DEVICE_OPTIONS = (
     click.Option(["--reserve"], metavar="SIZE", help="Memory to keep free on each GPU."),
 )
 
+DEVICE_NAMES = tuple(option.name or "" for option in DEVICE_OPTIONS)
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:

@@ -26,12 +26,13 @@ def bash(argv: Sequence[str]) -> str:
 
 def powershell(argv: Sequence[str]) -> str:
     """For Windows PowerShell and PowerShell 7."""
-    words = [_powershell_word(word) for word in argv]
+    words = [powershell_word(word) for word in argv]
     call = "& " if words and words[0] != argv[0] else ""
     return call + " ".join(words)
 
 
-def _powershell_word(word: str) -> str:
+def powershell_word(word: str) -> str:
+    """One argument as PowerShell must see it."""
     if _POWERSHELL_SAFE.match(word):
         return word
     # PowerShell ends a single-quoted string at a typographic quote too
@@ -40,10 +41,11 @@ def _powershell_word(word: str) -> str:
 
 def cmd(argv: Sequence[str]) -> str:
     """For the cmd.exe prompt (a batch file needs `%%` for each `%`)."""
-    return " ".join(_cmd_word(word) for word in argv)
+    return " ".join(cmd_word(word) for word in argv)
 
 
-def _cmd_word(word: str) -> str:
+def cmd_word(word: str) -> str:
+    """One argument as the cmd.exe prompt must see it."""
     if _CMD_SAFE.match(word):
         return word
     # backslashes count double before a quote, and so at the end, before the closing one

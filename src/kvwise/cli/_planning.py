@@ -1,0 +1,130 @@
+"""Planning as `plan` and `export` ask for it: the options of a goal, and the plan they lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from kvwise.cli._request import Machine, companions_of, machine, model_of, read_launch, with_model
+from kvwise.cli.output import Printer
+from kvwise.errors import UsageError
+from kvwise.gguf.model import Model
+from kvwise.options import Reading
+from kvwise.plan.choose import Plan
+from kvwise.plan.choose import plan as make_plan
+from kvwise.plan.goal import PURPOSES, Goal
+from kvwise.plan.quality import QUALITIES
+from kvwise.units import parse_count
+
+GOAL_OPTIONS = (
+    click.Option(
+        ["--goal"],
+        type=click.Choice(list(PURPOSES)),
+        help="What it is for [default: chat, or document with a prompt].",
+    ),
+    click.Option(
+        ["--prompt"], metavar="FILE", help="The prompt; counted by the model's own tokenizer."
+    ),
+    click.Option(["--prompt-tokens"], metavar="N", help="The prompt's length, if it is known."),
+    click.Option(["-n", "--predict", "--n-predict"], "predict", metavar="N",
+                 help="Tokens of the answer."),
+    click.Option(["--slots"], metavar="N", type=click.IntRange(1),
+                 help="Requests at the same time."),
+    click.Option(
+        ["--min-quality"],
+        type=click.Choice(QUALITIES),
+        help="The least quality of the cache types [default: by goal].",
+    ),
+    click.Option(["--never-offload"], is_flag=True, help="Keep every layer on the GPUs."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan with what it was asked for."""
+
+    plan: Plan
+    model: Model
+    ref: str
+    on: Machine
+    kept: tuple[str, ...]  # flags and variables that were not touched
+
+
+def planned(
+    printer: Printer,
+    *,
+    words: list[str],
+    model: str | None,
+    shape: str | None,
+    engine: str | None,
+    devices: dict[str, Any],
+    **goal: Any,
+) -> Planned:
+    """The plan for a command line; `goal` holds the values of GOAL_OPTIONS.
+
+    Raises what `plan` raises (Impossible among them), and what opening the model raises.
+    """
+    ref, reading = read_launch(words, model)
+    described = model_of(ref, shape)
+    on = machine(**devices)
+    wanted = goal_of(printer, described, engine=engine, **goal)
+    fixed = fixed_of(reading)
+    launch = with_model(reading.launch, ref, described)
+    made = make_plan(
+        described,
+        on.devices,
+        wanted,
+        launch=launch,
+        fixed=fixed,
+        host=on.host,
+        companions=companions_of(launch),
+    )
+    return Planned(made, described, ref, on, tuple(reading.origins[each] for each in sorted(fixed)))
+
+
+def fixed_of(reading: Reading) -> Collection[str]:
+    """Launch fields that the user gave and a plan keeps."""
+    return set(reading.origins) - {"model", "tool", "build"}
+
+
+def goal_of(
+    printer: Printer,
+    model: Model,
+    *,
+    engine: str | None,
+    goal: str | None,
+    prompt: str | None,
+    prompt_tokens: str | None,
+    predict: str | None,
+    slots: int | None,
+    min_quality: str | None,
+    never_offload: bool,
+) -> Goal:
+    """What is wanted; a prompt's file is counted by an engine. Raises UsageError, EngineError."""
+    tokens = _prompt_tokens(printer, model, prompt, prompt_tokens, engine)
+    return Goal(
+        purpose=goal or ("chat" if tokens is None else "document"),
+        prompt_tokens=tokens,
+        predict_tokens=None if predict is None else parse_count(predict),
+        slots=slots,
+        min_quality=min_quality,
+        never_offload=never_offload,
+    )
+
+
+def _prompt_tokens(
+    printer: Printer, model: Model, prompt: str | None, known: str | None, engine: str | None
+) -> int | None:
+    if prompt is None:
+        return None if known is None else parse_count(known)
+    if known is not None:
+        raise UsageError("--prompt and --prompt-tokens say the same thing twice")
+    from kvwise.cli._count import count_text, model_file  # noqa: PLC0415  (starts an engine)
+
+    model_file(
+        model, hint="give a .gguf file on this machine, or the prompt's length as --prompt-tokens N"
+    )
+    return count_text(printer, model, prompt, engine=engine).tokens
