@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from kvwise.device import Device
 from kvwise.errors import EngineError
+from kvwise.text import phrase
 from kvwise.units import GIB
 
 if TYPE_CHECKING:
     from kvwise.engine.find import Engine
 
 _MARGIN = GIB  # --fit-target's default (common/arg.cpp, b10605)
+_MARGIN_REASON = phrase("a card that is not in the catalogue: llama.cpp's own margin")
 _SIGNS = ("/proc/driver/nvidia/gpus", "/dev/nvidiactl", "/dev/kfd", "/dev/dri", "/dev/dxg")
 
 
@@ -30,8 +32,9 @@ def may_have_gpu(signs: Sequence[str] = _SIGNS) -> bool:
 def devices(engine: Engine | None = None) -> list[Device]:
     """The GPUs that an engine (None = the default one) sees here, in its order; empty without any.
 
-    What `kvwise probe` found out about them is taken into account; where no engine answers, a
-    fresh probe stands in. Raises EngineError when there can be a GPU and neither says what it has.
+    What `kvwise probe` found out about them is taken into account, and what `kvwise verify` saw a
+    load take beside its buffers under the same driver and engine; where no engine answers, a fresh
+    probe stands in. Raises EngineError when there can be a GPU and neither says what it has.
     """
     if not may_have_gpu():
         return []
@@ -39,15 +42,18 @@ def devices(engine: Engine | None = None) -> list[Device]:
     from kvwise.engine.find import find  # noqa: PLC0415
     from kvwise.probe.advice import usable, with_probe  # noqa: PLC0415
     from kvwise.probe.remember import fresh, last  # noqa: PLC0415
+    from kvwise.unaccounted import with_measured  # noqa: PLC0415
 
     kept = last()
     try:
-        listed = [with_reserve(device) for device in list_devices(engine or find())]
+        used = engine or find()
+        listed = [with_reserve(device) for device in list_devices(used)]
     except EngineError:
         if engine is None and kept and kept.devices and fresh(kept) == kept.devices:
             return list(usable(kept))
         raise
-    return [with_probe(device, kept, fresh(kept)) for device in listed] if kept else listed
+    known = with_probe(listed, kept, fresh(kept)) if kept else listed
+    return with_measured(known, used)
 
 
 def with_reserve(device: Device) -> Device:
@@ -55,12 +61,12 @@ def with_reserve(device: Device) -> Device:
 
     A card of the catalogue has its own row; any other takes llama.cpp's margin.
     """
-    from kvwise.catalogue import device_of, exactly  # noqa: PLC0415  (its data is large)
+    from kvwise.catalogue import device_of, of_driver  # noqa: PLC0415  (its data is large)
 
-    known = exactly(device.name)
+    known = of_driver(device.name, device.total_bytes)
     backend = device.kind if known and device.kind in known.backends else None
     if known is None:
-        return replace(device, reserve_bytes=_MARGIN)
+        return replace(device, reserve_bytes=_MARGIN, reserve_reason=_MARGIN_REASON)
     like = device_of(known, backend=backend)
     return replace(
         device,

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import shutil
+import signal
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+
+from kvwise.errors import EngineError
+from kvwise.probe.alone import alone
 
 from .conftest import QWEN, ROOT, Done, Kvwise
 
@@ -116,6 +125,89 @@ def test_without_any_driver(kvwise: Kvwise) -> None:
     assert done.code == 0
     assert "no GPU" in done.out
     assert "host: " in done.out
+
+
+# -- two at once, killed, nowhere to keep the answer ---------------------------------------------
+
+
+@pytest.fixture
+def started(
+    drivers: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., subprocess.Popen[str]]:
+    """`kvwise probe` begun and not waited for."""
+    monkeypatch.setenv("KVWISE_HOME", str(tmp_path))
+    monkeypatch.setenv("LD_LIBRARY_PATH", drivers)
+
+    def start(fake: str = "", **more: Any) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "kvwise", "probe", "--backend", "cuda", "--full"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(command, env={**os.environ, "FAKE": fake}, **pipes, **more)
+
+    return start
+
+
+Started = Callable[..., subprocess.Popen[str]]
+
+
+def test_two_probes_do_not_take_each_others_memory(started: Started) -> None:
+    with alone():
+        second = started()
+        assert second.stderr is not None
+        assert "another kvwise probe is running" in second.stderr.readline()
+        assert second.poll() is None
+    out, _ = second.communicate(timeout=60)
+    assert second.returncode == 0
+    assert "CUDA0" in out
+
+
+def test_a_probe_that_was_killed_blocks_nobody_and_leaves_no_child(started: Started) -> None:
+    first = started("hang=cuMemAlloc_v2")
+    deadline = time.monotonic() + 30
+    while not (children := psutil.Process(first.pid).children()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    first.kill()
+    first.communicate()
+    gone, alive = psutil.wait_procs(children, timeout=10)
+    assert (len(gone), alive) == (len(children), [])
+    with alone(patience_s=5):
+        pass
+
+
+def test_the_other_one_does_not_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KVWISE_HOME", str(tmp_path))
+    with alone(), pytest.raises(EngineError), alone(patience_s=0.2):
+        pass
+
+
+def _full_disk() -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+
+
+def test_a_full_disk_loses_neither_the_answer_nor_the_last_one(
+    started: Started, tmp_path: Path
+) -> None:
+    started().communicate()
+    kept = tmp_path / "data/probe.json"
+    before = kept.read_bytes()
+    done = started(preexec_fn=_full_disk)
+    out, err = done.communicate()
+    assert (done.returncode, "CUDA0" in out) == (0, True)
+    assert "not kept" in err
+    assert kept.read_bytes() == before
+    assert [path.name for path in kept.parent.iterdir()] == ["probe.json"]
+
+
+def test_no_folder_to_keep_anything(
+    started: Started, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("KVWISE_HOME", str(tmp_path / "file"))
+    done = started()
+    out, err = done.communicate()
+    assert (done.returncode, "CUDA0" in out) == (0, True)
+    assert "not kept" in err
 
 
 # -- a probe that a friend sent ----------------------------------------------------

@@ -8,8 +8,18 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
-from kvwise.probe.host import Limit, Mount, _mounts, cgroup_limits, commit_of, host, limits
+from kvwise.probe.host import (
+    Limit,
+    Mount,
+    _mounts,
+    cgroup_limits,
+    commit_of,
+    host,
+    limits,
+    memory_of,
+)
 
 MIB = 1024**2
 
@@ -129,3 +139,62 @@ def test_the_commit_limit_of_windows_is_read_from_its_structure() -> None:
 
 def test_limits_of_this_process_can_be_read() -> None:
     assert all(each.room_bytes <= each.limit_bytes for each in limits())
+
+
+@pytest.mark.parametrize(
+    ("limit", "binds"),
+    [
+        (b"max", False), (b"", False), (b"\n", False), (b"-1", False), (b"1e9", False),
+        (b"0x10", False), (b"9" * 5000, False), (b"\xff\xfe", False), (b"12 34", False),
+        ("１２".encode(), False), (b"9223372036854771712", False), (b"18446744073709551615", False),
+        (b"0", True), (b" 104857600 \n", True),
+    ],
+)  # fmt: skip
+def test_limits_that_are_none(tmp_path: Path, limit: bytes, binds: bool) -> None:
+    _group(tmp_path / "mount", "max", 1, 0)
+    (tmp_path / "mount/memory.max").write_bytes(limit)
+    (tmp_path / "cgroup").write_text("0::/\n")
+    found = cgroup_limits(tmp_path / "cgroup", [Mount(2, "/", tmp_path / "mount")])
+    assert bool(found) == binds
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\xff\x00\xff", b"inactive_file\n", b"inactive_file -7\n", b"inactive_file many\n", b"anon",
+     b"inactive_file 1 2\n"],
+)  # fmt: skip
+def test_garbage_beside_a_limit_frees_nothing(tmp_path: Path, garbage: bytes) -> None:
+    _group(tmp_path / "mount", str(400 * MIB), 100 * MIB, 0)
+    (tmp_path / "mount/memory.stat").write_bytes(garbage)
+    (tmp_path / "cgroup").write_bytes(b"\xff\xff\n0::/\n::\n5\n")
+    found = _tightest(tmp_path / "cgroup", [Mount(2, "/", tmp_path / "mount")])
+    assert found == Limit("cgroup memory.max", 400 * MIB, 300 * MIB)
+
+
+def test_more_used_than_allowed_leaves_nothing(tmp_path: Path) -> None:
+    _group(tmp_path / "mount", str(100 * MIB), 300 * MIB, 900 * MIB)
+    (tmp_path / "cgroup").write_text("0::/\n")
+    found = _tightest(tmp_path / "cgroup", [Mount(2, "/", tmp_path / "mount")])
+    assert found == Limit("cgroup memory.max", 100 * MIB, 100 * MIB)  # all of it is page cache
+    (tmp_path / "mount/memory.stat").write_text("inactive_file 0\n")
+    found = _tightest(tmp_path / "cgroup", [Mount(2, "/", tmp_path / "mount")])
+    assert found == Limit("cgroup memory.max", 100 * MIB, 0)
+
+
+def test_a_mount_with_a_space_in_its_path(tmp_path: Path) -> None:
+    (tmp_path / "mountinfo").write_text(r"30 25 0:26 / /a\040b\134c rw - cgroup2 x rw" + "\n")
+    assert _mounts(tmp_path / "mountinfo") == [Mount(2, "/", Path("/a b\\c"))]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("MemTotal: 10 kB\nMemAvailable: 4 kB", (10 * 1024, 4 * 1024)),
+        ("MemTotal: 10 kB\nMemAvailable: 40 kB", (10 * 1024, 10 * 1024)),  # some containers
+        ("MemTotal: 10 kB", None), ("MemTotal:\nMemAvailable: 4 kB", None), ("", None),
+        ("MemTotal: 0 kB\nMemAvailable: 0 kB", None), ("MemTotal: a\nMemAvailable: b", None),
+        ("MemTotal: 10 kB\nMemAvailable: -4 kB", None),
+    ],
+)  # fmt: skip
+def test_the_kernels_own_figures(text: str, found: tuple[int, int] | None) -> None:
+    assert memory_of(text.splitlines()) == found

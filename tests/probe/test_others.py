@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kvwise.probe import backends
+from kvwise.probe import backends, child
 from kvwise.probe.advice import advise, usable
 from kvwise.probe.backends.hip import HipDriver
 from kvwise.probe.child import main
 from kvwise.probe.dxgi import Adapter, Budget
-from kvwise.probe.library import DriverError, load
-from kvwise.probe.report import Report
+from kvwise.probe.library import DriverError, Missing, load
+from kvwise.probe.pdh import SharedUsage
+from kvwise.probe.report import DeviceReport, Report
 from kvwise.probe.survey import Wish, expected, survey
 
 MIB = 1 << 20
@@ -103,23 +105,34 @@ def test_an_adapter_is_found_by_its_number(
     with pytest.raises(DriverError) as caught:
         Adapter(8, compiled("dxgi.c"))
     assert caught.value.code == 0x887A0002
+    assert Adapter(None, compiled("dxgi.c"), name="fake gpu b").luid == 3
+    assert Adapter(None, compiled("dxgi.c"), name="Fake GPU A").luid == 7  # not the processor
+    for name in ("Fake GPU", ""):
+        with pytest.raises(DriverError):
+            Adapter(None, compiled("dxgi.c"), name=name)
+    monkeypatch.setenv("DXGI", "twins=1")
+    with pytest.raises(DriverError, match="more than one"):
+        Adapter(None, compiled("dxgi.c"), name="Fake GPU A")
     monkeypatch.setenv("DXGI", "factory=-1")
     with pytest.raises(DriverError):
         Adapter(7, compiled("dxgi.c"))
 
 
-def _windows(probed: Probed, compiled: Compile, fake: str) -> Report:
-    """A CUDA card under WDDM with the fake adapter beside it."""
-    dxgi = compiled("dxgi.c")
-    return probed(fake, nvml="model=0", libraries_more={"dxgi": dxgi})
+def _windows(probed: Probed, compiled: Compile, fake: str, pdh: str = "") -> DeviceReport:
+    """A CUDA card under WDDM with the fake adapter and, if given, the counters beside it."""
+    libraries = {"dxgi": compiled("dxgi.c"), "pdh": pdh or "/nothing/pdh.dll"}
+    (found,) = probed(fake, nvml="model=0", libraries_more=libraries).devices
+    return found
 
 
 def test_the_budget_is_a_ceiling_and_shared_memory_a_witness(
     probed: Probed, compiled: Compile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DXGI", "budget=12000;usage=500")
-    (found,) = _windows(probed, compiled, "luid=1").devices
+    found = _windows(probed, compiled, "luid=1")
     assert found.driver_model == "WDDM"
+    assert "dxgi_fakes" in found.has
+    assert "pdh_fakes" not in found.has
     assert found.luid == 7
     margin = found.margin_bytes or 0
     assert found.ceiling_bytes == (11500 * MIB - margin) // (2 * MIB) * 2 * MIB
@@ -132,12 +145,106 @@ def test_two_witnesses_must_agree(
     probed: Probed, compiled: Compile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DXGI", "budget=40000")
-    slow_only = _windows(probed, compiled, "luid=1;spill=20000").devices[0]
+    slow_only = _windows(probed, compiled, "luid=1;spill=20000")
     assert slow_only.spilled is None
     assert "perhaps_spilled" in slow_only.has
     monkeypatch.setenv("DXGI", "budget=40000;grow=3000")
-    assert _windows(probed, compiled, "luid=1;spill=20000").devices[0].spilled is True
-    assert _windows(probed, compiled, "luid=1").devices[0].spilled is None
+    assert _windows(probed, compiled, "luid=1;spill=20000").spilled is True
+    counted = _windows(probed, compiled, "luid=1")
+    assert counted.spilled is None
+    assert "perhaps_counted_out" in counted.has
+
+
+def test_without_a_budget_the_output_says_so(
+    probed: Probed, compiled: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DXGI", "factory=-1")
+    found = _windows(probed, compiled, "luid=1")
+    assert {"no_budget"} <= found.has
+    assert not found.has & {"dxgi_fakes", "pdh_fakes"}
+
+
+def test_hip_on_windows_is_joined_by_its_name(
+    compiled: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HIP tells no number of its adapter, and its own free there is no limit at all."""
+    monkeypatch.setenv("DXGI", "budget=12000;usage=500")
+    monkeypatch.setenv("FAKE", "")
+    monkeypatch.setattr("kvwise.probe.backends.hip._driver_model", lambda: "WDDM")
+    driver = HipDriver(load([compiled("cuda.c", "HIP")]))
+    assert driver.devices()[0]["driver_model"] == "WDDM"
+    request = {"windows": True, "luid": None, "name": "Fake GPU A", "dxgi": compiled("dxgi.c"),
+               "pdh": "/nothing/pdh.dll", "margin": 500 * MIB}  # fmt: skip
+    said: list[dict[str, Any]] = []
+    room, witnesses = child._windows(request, lambda **fields: said.append(fields))  # type: ignore[arg-type]
+    assert room == 11000 * MIB
+    assert [witness() for witness in witnesses] == [100 * MIB]
+
+
+# -- Windows' counters -------------------------------------------------------------
+
+
+def test_shared_memory_of_one_process_on_one_card(
+    compiled: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = compiled("pdh.c")
+    monkeypatch.setenv("PDH", "grow=1000")
+    counter = SharedUsage(7, library)
+    assert [counter.bytes_of(), counter.bytes_of()] == [50 * MIB, 1050 * MIB]
+    assert counter.bytes_of(1) == 0
+    assert SharedUsage(99, library).bytes_of() == 0
+    monkeypatch.setenv("PDH", f"luid={(5 << 32) + 6}")
+    assert SharedUsage((5 << 32) + 6, library).bytes_of() > 0  # more than 32 bits
+    monkeypatch.setenv("PDH", "status=3221228474")  # PDH_INVALID_DATA
+    assert SharedUsage(7, library).bytes_of() == 0
+
+
+def test_counters_that_are_not_there(compiled: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Missing):
+        SharedUsage(7, "/nothing/pdh.dll")
+    monkeypatch.setenv("PDH", "object=0")  # before Windows 10 version 1709
+    with pytest.raises(DriverError):
+        SharedUsage(7, compiled("pdh.c"))
+    monkeypatch.setenv("PDH", "fail=5")
+    with pytest.raises(DriverError):
+        SharedUsage(7, compiled("pdh.c")).bytes_of()
+
+
+@pytest.mark.parametrize(
+    ("slow", "dxgi", "pdh", "spilled"),
+    [
+        (False, 0, 0, False), (True, 0, 0, None), (False, 3000, 0, None), (False, 0, 3000, None),
+        (True, 0, 3000, True), (True, 3000, 0, True), (False, 3000, 3000, True),
+        (True, 3000, 3000, True), (False, 60, 60, False),
+    ],
+)  # fmt: skip
+def test_two_of_three_witnesses(
+    counted: Callable[[bool, int, int], DeviceReport],
+    slow: bool, dxgi: int, pdh: int, spilled: bool | None,
+) -> None:  # fmt: skip
+    found = counted(slow, dxgi, pdh)
+    assert found.spilled is spilled
+    assert {"dxgi_fakes", "pdh_fakes"} <= found.has
+    if spilled and not slow:  # nobody knows which piece, but how much
+        assert found.spilled_bytes == 3000 * MIB
+        assert "counted_out" in found.has
+    had = (found.all_blocks_bytes or 0) - found.spilled_bytes
+    assert advise(found, "win32").free_bytes <= had + (found.margin_bytes or 0) + 16 * MIB
+
+
+@pytest.fixture
+def counted(
+    probed: Probed, compiled: Compile, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[bool, int, int], DeviceReport]:
+    """A card that is slow beyond 20,000 MiB or not, and MiB that DXGI and PDH count as moved."""
+
+    def probe(slow: bool, dxgi: int, pdh: int) -> DeviceReport:
+        monkeypatch.setenv("DXGI", f"budget=40000;grow={dxgi}")
+        monkeypatch.setenv("PDH", f"grow={pdh}")
+        fake = "luid=1;spill=20000" if slow else "luid=1"
+        return _windows(probed, compiled, fake, compiled("pdh.c"))
+
+    return probe
 
 
 # -- the list of backends ----------------------------------------------------------

@@ -19,7 +19,7 @@ from kvwise.errors import EngineError, SourceError, UsageError
 from kvwise.probe.advice import advise, planned, usable
 from kvwise.probe.document import document, read_document
 from kvwise.probe.remember import last, read, save
-from kvwise.probe.report import DeviceReport, Report
+from kvwise.probe.report import DeviceReport, Report, environment
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -66,6 +66,8 @@ def test_the_contracts_fields_are_enough() -> None:
     {"devices": [{"total_bytes": 1 << 60}]}, {"devices": [{"total_bytes": "8 GiB"}]},
     {"devices": [{"total_bytes": True}]}, {"devices": [], "host": 3},
     {"devices": [{"total_bytes": 1.5}]}, {"devices": [{"total_bytes": 5, "notes": [3]}]},
+    {"devices": [{"total_bytes": 5, "notes": [{"values": {"seconds": 10**400}}]}]},
+    {"devices": [{"total_bytes": 5, "backend": "cuda", "index": 0}] * 2},
 ])  # fmt: skip
 def test_what_is_no_probe_is_refused(value: object) -> None:
     with pytest.raises(UsageError):
@@ -90,7 +92,7 @@ def test_any_document_is_read_or_refused(row: dict[str, Any], host: dict[str, An
         return
     for device in usable(report):
         assert 0 <= device.free_bytes <= device.total_bytes
-    assert read_document(document(report, "zh")).devices == report.devices
+    assert read_document(json.loads(json.dumps(document(report, "zh")))) == report
 
 
 def test_files(tmp_path: Path) -> None:
@@ -138,7 +140,9 @@ def test_a_card_that_two_backends_show_is_used_once() -> None:
     assert [device.name for device in usable(_report(igpu))] == ["Intel UHD"]
     two = usable(_report(cuda, _card(index=1, pci="0000:02:00.0")))
     assert [device.index for device in two] == [0, 1]
-    assert usable(_report(_card(outcome="failed"), _card(software=True))) == ()
+    assert usable(_report(_card(outcome="failed"))) == ()
+    software = _card(backend="vulkan", software=True)  # only there where a variable names it
+    assert [device.kind for device in usable(_report(software))] == ["vulkan"]
 
 
 # -- here --------------------------------------------------------------------------
@@ -191,6 +195,75 @@ def test_a_probe_of_another_card_says_nothing(engine: Callable[[object], None]) 
     engine([LISTED])
     save(_report(_card(name="NVIDIA GeForce RTX 3060", largest_block_bytes=1)))
     assert here.devices()[0].max_block_bytes is None
+
+
+def test_numbers_hold_only_while_the_same_devices_are_shown(
+    engine: Callable[[object], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA_VISIBLE_DEVICES=1 makes another card the first one, and it has the same name."""
+    small = _card(all_blocks_bytes=6000 * MIB, largest_block_bytes=6000 * MIB)
+    two = [LISTED, replace(LISTED, index=1)]
+    save(_report(small, _card(index=1, pci="0000:02:00.0")))
+    engine(two)
+    assert [each.free_bytes // MIB for each in here.devices()] == [5100, 7000]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    engine([LISTED])
+    assert here.devices()[0].free_bytes == 7000 * MIB
+    save(_report(small))  # one card of that name then, as now
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    assert here.devices()[0].free_bytes == 5100 * MIB
+    engine(two)  # one of two that were hidden then
+    assert [each.free_bytes // MIB for each in here.devices()] == [7000, 7000]
+    both = _report(small, _card(index=1, pci="0000:02:00.0"))
+    save(replace(both, environment=environment()))
+    assert [each.free_bytes // MIB for each in here.devices()] == [5100, 7000]
+
+
+def test_a_device_without_a_number_gets_the_next() -> None:
+    row = {"name": "A", "backend": "cuda", "total_bytes": GIB}
+    other = {"name": "B", "backend": "vulkan", "total_bytes": GIB}
+    report = read_document({"devices": [row, row, other]})
+    assert [each.index for each in report.devices] == [0, 1, 0]
+
+
+def test_of_namesakes_the_one_with_that_memory_is_meant() -> None:
+    """The driver calls both sizes of this card the same; their bandwidth differs."""
+    name = "NVIDIA GeForce RTX 3060"
+    for total, bandwidth in ((8191, 240), (12287, 360), (11911, 360), (9000, 360), (90000, 360)):
+        found = _card(name=name, total_bytes=total * MIB, free_bytes=None, outcome="asked")
+        assert planned(found, "linux").bandwidth_bytes_per_s == bandwidth * 10**9
+    radv = _card(name="AMD Radeon RX 7900 XTX (RADV NAVI31)", backend="vulkan",
+                 total_bytes=24560 * MIB)  # fmt: skip
+    assert planned(radv, "linux").bandwidth_bytes_per_s == 960 * 10**9
+
+
+def test_on_windows_what_other_programs_hold_is_counted() -> None:
+    """CUDA's free does not see them; 768 MiB of what NVML calls free stay free."""
+    free = {"free_bytes": 7000 * MIB, "largest_block_bytes": 6700 * MIB,
+            "all_blocks_bytes": 6700 * MIB, "ceiling_bytes": 6700 * MIB,
+            "margin_bytes": 256 * MIB, "driver_model": "WDDM", "display": True}  # fmt: skip
+    blind = advise(_card(**free), "win32")
+    assert (blind.free_bytes, blind.reserve_bytes) == ((6700 + 256 + 16) * MIB, 896 * MIB)
+    for card_free in (5000, 7500):
+        seen = advise(_card(**free, card_free_bytes=card_free * MIB), "win32")
+        usable_bytes = min(6700 + 256 + 16 - 640, card_free - 768) * MIB
+        assert seen.free_bytes - seen.reserve_bytes == usable_bytes
+        assert seen.reserve_bytes == 640 * MIB
+    assert advise(_card(**free, card_free_bytes=100 * MIB), "win32").free_bytes == 0
+
+
+def test_a_shared_memory_gpu_of_nvidia_has_its_own_rules() -> None:
+    """A Jetson refuses one allocation of half of what is free; a GB10 needs a larger reserve."""
+    shared = {
+        "unified": True, "outcome": "asked", "largest_block_bytes": None,
+        "all_blocks_bytes": None, "total_bytes": 15655 * MIB, "free_bytes": 12000 * MIB,
+    }  # fmt: skip
+    orin = advise(_card(name="Orin", **shared), "linux")
+    assert (orin.max_block_bytes, orin.reserve_bytes) == (6000 * MIB, 1280 * MIB)
+    unknown = advise(_card(name="Tegra X", **shared), "linux")
+    assert unknown.max_block_bytes == 6000 * MIB
+    spark = advise(_card(name="NVIDIA GB10", **shared), "linux")
+    assert (spark.max_block_bytes, spark.reserve_bytes) == (None, 4096 * MIB)
 
 
 def test_a_fresh_probe_stands_in_for_an_engine(engine: Callable[[object], None]) -> None:

@@ -6,7 +6,7 @@ its operating system when none is given.
 
 from __future__ import annotations
 
-from kvwise.catalogue.gpus import Gpu, exactly, find, gpus
+from kvwise.catalogue.gpus import Gpu, exactly, find, gpus, of_driver
 from kvwise.catalogue.offline import device_of, running_os, total_mib
 from kvwise.catalogue.start import STARTS, Start, context_bytes
 from kvwise.catalogue.typical import Typical, typical
@@ -21,6 +21,7 @@ __all__ = [
     "exactly",
     "find",
     "gpus",
+    "of_driver",
     "running_os",
     "total_mib",
     "typical",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kvwise.errors import UsageError
+from kvwise.units import MIB
 
 _WORD = re.compile(r"[a-z]+|\d+")
 # words that vendors print and people leave out
@@ -27,6 +28,7 @@ _SHORT = (
     (re.compile(r"max\s?-?\s?q( design)?"), "maxq"),
 )
 _MEMORY = re.compile(r"(?<!\d)(\d{1,3})\s?g(?:i?b|ig)?\b")
+_DRIVERS_OWN = re.compile(r"\s*\((RADV|AMD open-source driver|NVK|ANV)[^()]*\)$", re.IGNORECASE)
 _COUNT = re.compile(r"\d{1,2}\s?x\s+\S|\b\d{1,2}x(?=[a-z]*\d{3})|\S\s*x\s?\d{1,2}$")
 
 
@@ -97,6 +99,18 @@ def exactly(text: str) -> Gpu | None:
             return gpu
     found = _by_words().get(_words(text), []) if _words(text) else []
     return found[0] if len(found) == 1 else None
+
+
+def of_driver(name: str, total_bytes: int) -> Gpu | None:
+    """The GPU that a driver calls so; of namesakes with more and less memory the smallest that
+    has the total."""
+    plain = _DRIVERS_OWN.sub("", name).strip().lower()
+    alike = [gpu for gpu in gpus() if plain in (gpu.driver_name.lower(), gpu.name.lower())]
+    if len(alike) < 2:
+        return alike[0] if alike else exactly(plain)
+    alike.sort(key=lambda gpu: gpu.memory_mib_nominal)
+    enough = (gpu for gpu in alike if gpu.memory_mib_nominal * 1.02 * MIB >= total_bytes)
+    return next(enough, alike[-1])
 
 
 def find(text: str) -> Gpu:

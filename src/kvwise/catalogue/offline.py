@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 
 from kvwise.catalogue.gpus import Gpu
-from kvwise.catalogue.start import free_at_start, reason, start_of, traits
+from kvwise.catalogue.start import free_at_start, largest_at_start, reason, start_of, traits
 from kvwise.device import Device
 from kvwise.errors import UsageError
 from kvwise.units import MIB
@@ -48,11 +48,12 @@ def device_of(
     is_a = traits(gpu.vendor, gpu.family, gpu.memory_mib_nominal, unified=gpu.unified)
     row = start_of(os, backend, is_a, display)
     bandwidth = gpu.bandwidth_gb_s
+    free = free_at_start(row, total * MIB, gpu.sm_count)
     return Device(
         name=gpu.name,
         kind=_KIND.get(backend, "generic"),
         total_bytes=total * MIB,
-        free_bytes=free_at_start(row, total * MIB, gpu.sm_count),
+        free_bytes=free,
         index=index,
         bandwidth_bytes_per_s=None if bandwidth is None else round(bandwidth * 10**9),
         compute_capability=gpu.compute_capability,
@@ -61,6 +62,7 @@ def device_of(
         unified=gpu.unified,
         system=os,
         source=f"catalogue, {os} {backend}, total {source}",
+        max_block_bytes=largest_at_start(row, free),
         reserve_reason=reason(row),
     )
 

@@ -19,7 +19,8 @@ from kvwise.units import MIB
 class Start:
     """`os` and `backend` (empty = any), `who` the card is, `display`: a screen hangs on it (None =
     either). Taken at start: `taken` + the CUDA context if `context` + `per_mille` of the total.
-    `reserve` is for what comes later: pools, cuBLAS, other programs."""
+    `reserve` is for what comes later: pools, cuBLAS, other programs. `block_per_mille` of what is
+    free is the largest single allocation (0 = no limit is known)."""
 
     os: str
     backend: str
@@ -30,14 +31,16 @@ class Start:
     why: str
     context: bool = False
     per_mille: int = 0
+    block_per_mille: int = 0
 
 
 STARTS = (
+    # an Orin NX with 12,229 MiB free refused 6,638 in one piece, and took smaller ones
     Start("linux", "", "gb10", None, 4096, 4096, "memory shared with the system"),
     Start("linux", "", "jetson 8", None, -1280, 1280, "memory shared with the system",
-          per_mille=500),
+          per_mille=500, block_per_mille=500),
     Start("linux", "", "jetson", None, -1280, 1280, "memory shared with the system",
-          per_mille=350),
+          per_mille=350, block_per_mille=500),
     Start("linux", "cuda", "any", False, 0, 192, "growth after loading was at most 75 MiB",
           context=True),
     Start("linux", "cuda", "any", True, 512, 512, "the desktop changes while the model runs",
@@ -102,6 +105,11 @@ def free_at_start(row: Start, total_bytes: int, sm_count: int | None) -> int:
     if row.context:
         taken += context_bytes(sm_count)
     return min(total_bytes, max(0, total_bytes - taken))
+
+
+def largest_at_start(row: Start, free_bytes: int) -> int | None:
+    """The largest single allocation of what is free, None = no limit is known."""
+    return free_bytes * row.block_per_mille // 1000 if row.block_per_mille else None
 
 
 def reason(row: Start) -> Phrase:

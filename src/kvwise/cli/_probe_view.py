@@ -12,8 +12,9 @@ from kvwise.probe.report import DeviceReport, Report
 from kvwise.text import Phrase, phrase
 from kvwise.units import show
 
-_BAD = {"crashed", "hung", "left", "driver", "broken", "stuck", "spilled", "read_back", "leak"}
-_ASIDE = {"fakes", "software_only", "ceiling", "fallback_policy"}
+_BAD = {"crashed", "hung", "left", "driver", "broken", "stuck", "spilled", "counted_out",
+        "read_back", "leak", "never_written"}  # fmt: skip
+_ASIDE = {"fakes", "software_only", "dxgi_fakes", "pdh_fakes", "ceiling", "fallback_policy"}
 
 
 def show_report(printer: Printer, report: Report) -> None:

@@ -10,6 +10,7 @@ from kvwise.cli._commands import command as make_command
 from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
 from kvwise.probe import backends
+from kvwise.probe.alone import alone
 from kvwise.probe.document import document
 from kvwise.probe.report import Report
 from kvwise.probe.survey import Wish, survey
@@ -77,8 +78,14 @@ def _survey(printer: Printer, wish: Wish) -> Report:
         if printer.verbosity > 0:
             printer.remark(phrase("probing {name}", name=name))
 
+    def waiting() -> None:
+        printer.remark(phrase("another kvwise probe is running: waiting for its end"))
+
     with printer.working(phrase("probing the devices")):
-        return survey(wish, tell)
+        if wish.quick:
+            return survey(wish, tell)
+        with alone(waiting=waiting):
+            return survey(wish, tell)
 
 
 def _save(printer: Printer, report: Report) -> None:

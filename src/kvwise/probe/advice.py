@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kvwise.catalogue import context_bytes, exactly
-from kvwise.catalogue.start import start_of, traits
+from kvwise.catalogue import context_bytes, of_driver
+from kvwise.catalogue.start import Start, largest_at_start, start_of, traits
 from kvwise.device import KINDS, Device
 from kvwise.probe.measure import SMALLEST
-from kvwise.probe.report import DeviceReport, Report
+from kvwise.probe.report import DeviceReport, Report, environment
 from kvwise.text import Phrase, phrase
 from kvwise.units import MIB, show
 
 _OS = {"linux": "linux", "win32": "windows", "darwin": "macos"}
 _ORDER = {"cuda": 0, "hip": 1, "metal": 2, "vulkan": 3}
 _VENDORS = (("nvidia", "NVIDIA"), ("amd", "AMD"), ("radeon", "AMD"), ("intel", "Intel"))
+_JETSON = ("orin", "thor", "xavier", "tegra")
+_STEADY = 768 * MIB
+"""Left by nvidia-smi's count on Windows, 12 of 12 runs were steady (one RTX 4070 SUPER)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +40,19 @@ def advise(found: DeviceReport, system: str, *, engine_context: bool = False) ->
     """
     free = max(0, found.total_bytes if found.free_bytes is None else found.free_bytes)
     free = min(free, found.total_bytes) if found.outcome != "failed" else 0
+    row = _row(found, system)
     had = _had(found, free)
-    reserve, why = _reserve(found, system, engine_context=engine_context)
-    return Advice(had, free - had, _block(found, had), reserve, why)
+    reserve, why = _reserve(found, row, engine_context=engine_context)
+    if found.card_free_bytes is not None and row.os == "windows" and found.backend == "cuda":
+        # CUDA's free is blind for other programs there, NVML's is not; its rest stays free
+        had = max(0, min(had, found.card_free_bytes + reserve - _STEADY))
+    return Advice(had, free - had, _block(found, row, had), reserve, why)
 
 
 def planned(found: DeviceReport, system: str) -> Device:
     """The device to plan with."""
     advice = advise(found, system)
-    known = exactly(found.name)
+    known = of_driver(found.name, found.total_bytes)
     bandwidth = found.bus_bytes_per_s or None
     if known and known.bandwidth_gb_s:
         bandwidth = round(known.bandwidth_gb_s * 10**9)
@@ -71,7 +78,8 @@ def usable(report: Report) -> tuple[Device, ...]:
     """The devices that llama.cpp would use of a probed machine, in its order.
 
     A card that two backends show is used once, and a GPU that shares the host's memory only where
-    there is no other (llama_prepare_model_devices, src/llama.cpp, b10605).
+    there is no other (llama_prepare_model_devices, src/llama.cpp, b10605). A software GPU is there
+    only where GGML_VK_VISIBLE_DEVICES names it, and is then used like any other.
     """
     found: list[DeviceReport] = []
     for each in sorted(report.devices, key=lambda each: _ORDER.get(each.backend, len(_ORDER))):
@@ -79,19 +87,26 @@ def usable(report: Report) -> tuple[Device, ...]:
             one.backend != each.backend and (one.pci == each.pci != "" or one.name == each.name)
             for one in found
         )
-        if each.outcome != "failed" and not each.software and not twin:
+        if each.outcome != "failed" and not twin:
             found.append(each)
     cards = [each for each in found if not each.unified] or found
     return tuple(planned(each, report.system) for each in cards)
 
 
-def with_probe(device: Device, report: Report, fresh: Sequence[DeviceReport]) -> Device:
-    """A device that an engine listed now, with what a probe found out about it.
+def with_probe(
+    listed: Sequence[Device], report: Report, fresh: Sequence[DeviceReport]
+) -> list[Device]:
+    """The devices that an engine listed now, with what a probe found out about them.
 
-    Reserve, limits and facts of the card hold; for the `fresh` ones the measurement does too, and
+    Reserve, limits and facts of a card hold; for the `fresh` ones the measurement does too, and
     then what was missing from the free memory is missing again.
     """
-    found = next((each for each in report.devices if _is(device, each)), None)
+    return [_with(device, _found(device, listed, report), report, fresh) for device in listed]
+
+
+def _with(
+    device: Device, found: DeviceReport | None, report: Report, fresh: Sequence[DeviceReport]
+) -> Device:
     if found is None:
         return device
     advice = advise(found, report.system, engine_context=True)
@@ -109,9 +124,21 @@ def with_probe(device: Device, report: Report, fresh: Sequence[DeviceReport]) ->
     return replace(device, free_bytes=free, max_block_bytes=advice.max_block_bytes)
 
 
-def _is(device: Device, found: DeviceReport) -> bool:
-    same = (device.kind, device.index, device.name) == (found.backend, found.index, found.name)
-    return same and found.outcome != "failed"
+def _found(device: Device, listed: Sequence[Device], report: Report) -> DeviceReport | None:
+    """What the probe says of a listed device; None if it can mean another one.
+
+    Numbers hold only where the same variables hide and order the devices as did for the probe;
+    else only a name that one card has, here and there.
+    """
+    alike = [
+        each
+        for each in report.devices
+        if (each.backend, each.name) == (device.kind, device.name) and each.outcome != "failed"
+    ]
+    if report.environment == environment():
+        return next((each for each in alike if each.index == device.index), None)
+    namesakes = [each for each in listed if (each.kind, each.name) == (device.kind, device.name)]
+    return alike[0] if len(alike) == len(namesakes) == 1 else None
 
 
 def _had(found: DeviceReport, free: int) -> int:
@@ -128,9 +155,9 @@ def _had(found: DeviceReport, free: int) -> int:
     return max(0, min(free, had))
 
 
-def _block(found: DeviceReport, had: int) -> int | None:
+def _block(found: DeviceReport, row: Start, had: int) -> int | None:
     """The largest single block, when one was refused that less than everything would have held."""
-    limits = [] if found.max_buffer_bytes is None else [found.max_buffer_bytes]
+    limits = [each for each in (found.max_buffer_bytes, largest_at_start(row, had)) if each]
     largest, everything = found.largest_block_bytes, found.all_blocks_bytes
     if found.outcome == "measured" and largest is not None and everything is not None:
         if largest < everything - SMALLEST:
@@ -140,12 +167,18 @@ def _block(found: DeviceReport, had: int) -> int | None:
     return min(limits, default=None)
 
 
-def _reserve(found: DeviceReport, system: str, *, engine_context: bool) -> tuple[int, Phrase]:
-    """What grows after loading, by display and system as they were found, and the margin that was
-    not tried; more for an engine's context that is larger than the probe's."""
+def _row(found: DeviceReport, system: str) -> Start:
+    """What is known of such a card under such a system, by the display as it was found."""
     os = "windows" if found.driver_model in ("WDDM", "MCDM") else _OS.get(system, "linux")
     display = found.display if found.display is not None else os == "windows"
-    row = start_of(os, found.backend, _traits(found), display)
+    if os == "windows" and found.backend == "cuda" and found.card_free_bytes is not None:
+        display = False  # what other programs hold was counted
+    return start_of(os, found.backend, _traits(found), display)
+
+
+def _reserve(found: DeviceReport, row: Start, *, engine_context: bool) -> tuple[int, Phrase]:
+    """What grows after loading, and the margin that was not tried; more for an engine's context
+    that is larger than the probe's."""
     growth = max(row.reserve * MIB, found.margin_bytes or 0)
     context = 0
     if found.backend == "cuda" and found.context_bytes is not None and not engine_context:
@@ -162,9 +195,12 @@ def _reserve(found: DeviceReport, system: str, *, engine_context: bool) -> tuple
 
 
 def _traits(found: DeviceReport) -> frozenset[str]:
-    known = exactly(found.name)
+    known = of_driver(found.name, found.total_bytes)
     if known:
         return traits(known.vendor, known.family, known.memory_mib_nominal, unified=found.unified)
     name = found.name.lower()
     vendor = next((vendor for word, vendor in _VENDORS if word in name), "")
-    return traits(vendor, "", found.total_bytes // MIB, unified=found.unified)
+    family = ""
+    if found.unified and found.backend == "cuda":
+        family = "Jetson" if any(word in name for word in _JETSON) else "DGX Spark"
+    return traits(vendor, family, found.total_bytes // MIB, unified=found.unified)

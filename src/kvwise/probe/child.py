@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -75,25 +76,16 @@ def _ask(request: dict[str, Any], say: _Speaker) -> None:
 def _measure(request: dict[str, Any], say: _Speaker) -> None:
     """Take a device's memory, touch it, give it back."""
     card = _card(request, say)
-    windows = _windows(request)
-    ceiling = request["ceiling"]
-    witness = Terms().witness
-    if windows is not None:
-        local = windows.local()
-        room = max(0, local.budget_bytes - local.usage_bytes - request["margin"])
-        ceiling = room if ceiling is None else min(ceiling, room)
-        adapter = windows
-
-        def witness() -> int | None:
-            return int(adapter.shared().usage_bytes)
-
+    ceiling, witnesses = _windows(request, say)
+    if request["ceiling"] is not None:
+        ceiling = min(request["ceiling"], request["ceiling"] if ceiling is None else ceiling)
     terms = Terms(
         margin=request["margin"],
         ceiling=ceiling,
         seconds=request["seconds"],
         judge_spill=request["judge_spill"],
         bus=request["bus"],
-        witness=witness,
+        witnesses=witnesses,
     )
     measure(card, terms, say)
     say(phase="end")
@@ -148,15 +140,46 @@ def _nvml_free(request: dict[str, Any]) -> int | None:
     return None
 
 
-def _windows(request: dict[str, Any]) -> Any:
-    """The adapter as Windows sees it, None elsewhere."""
-    if request.get("luid") is None:
-        return None
-    from kvwise.probe.dxgi import Adapter  # noqa: PLC0415
+Witness = Callable[[], int | None]
 
+
+def _windows(request: dict[str, Any], say: _Speaker) -> tuple[int | None, list[Witness]]:
+    """What Windows grants this process of the card (None = not told), and who counts what it moves
+    to shared memory; nothing outside Windows."""
+    if not request["windows"]:
+        return None, []
+    from kvwise.probe.dxgi import Adapter  # noqa: PLC0415
+    from kvwise.probe.pdh import SharedUsage  # noqa: PLC0415
+
+    luid, room, witnesses = request["luid"], None, []
+    say(phase="budget")
     with contextlib.suppress(Missing, DriverError):
-        return Adapter(request["luid"], request.get("dxgi"))
-    return None
+        adapter = Adapter(luid, request.get("dxgi"), name=request["name"])
+        local, luid = adapter.local(), adapter.luid
+        room = max(0, local.budget_bytes - local.usage_bytes - request["margin"])
+        witnesses.append(_told_by(lambda: adapter.shared().usage_bytes))
+        say(note="dxgi_fakes")
+    say(phase="count")
+    with contextlib.suppress(Missing, DriverError):
+        if luid is not None:
+            counter = SharedUsage(luid, request.get("pdh"))
+            counter.bytes_of()
+            witnesses.append(_told_by(counter.bytes_of))
+            say(note="pdh_fakes")
+    if room is None:
+        say(note="no_budget")
+    return room, witnesses
+
+
+def _told_by(count: Callable[[], int]) -> Witness:
+    """A witness that has nothing to say when its library refuses."""
+
+    def witness() -> int | None:
+        with contextlib.suppress(DriverError):
+            return count()
+        return None
+
+    return witness
 
 
 def _end_with_parent() -> None:

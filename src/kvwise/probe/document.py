@@ -7,7 +7,7 @@ dropped, before anything is planned with it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ from kvwise.device import Host
 from kvwise.errors import UsageError
 from kvwise.probe.advice import planned
 from kvwise.probe.notes import Note
-from kvwise.probe.report import OUTCOMES, DeviceReport, Report
+from kvwise.probe.report import OUTCOMES, VARIABLES, DeviceReport, Report
 from kvwise.text import Phrase, phrase, say
 
 SCHEMA = "kvwise/probe/1"
@@ -40,6 +40,7 @@ def document(report: Report, language: str = "en") -> dict[str, Any]:
         "schema": SCHEMA,
         "time": report.time.isoformat(timespec="seconds"),
         "system": report.system,
+        "environment": dict(report.environment),
         "devices": devices,
         "host": {
             "total_bytes": report.host.total_bytes,
@@ -65,12 +66,39 @@ def read_document(value: Any) -> Report:
     rows = whole.get("devices")
     if not isinstance(rows, list) or len(rows) > _MOST_DEVICES:
         raise UsageError("a probe has a list of devices")
+    found = whole.get("environment")
     return Report(
         time=_time(whole.get("time")),
         system=_text(whole.get("system")),
-        devices=tuple(_device(_object(row, phrase("a device"))) for row in rows),
+        devices=_devices(rows),
         host=_host(_object(whole.get("host") or {}, phrase("the host"))),
+        environment={
+            name: _text(value)
+            for name, value in (found.items() if isinstance(found, dict) else ())
+            if name in VARIABLES
+        },
     )
+
+
+def _devices(rows: list[Any]) -> tuple[DeviceReport, ...]:
+    """Each device once: two of one backend with the same number would be taken for one another.
+
+    A device without a number gets the next of its backend.
+    """
+    found: dict[tuple[str, int], DeviceReport] = {}
+    for row in rows:
+        place = _object(row, phrase("a device"))
+        each = _device(place)
+        if place.get("index") is None:
+            used = [number for backend, number in found if backend == each.backend]
+            each = replace(each, index=max(used, default=-1) + 1)
+        if (each.backend, each.index) in found:
+            raise UsageError(
+                "two devices are number {number} of {backend}",
+                number=each.index, backend=each.backend or "-",
+            )  # fmt: skip
+        found[each.backend, each.index] = each
+    return tuple(found.values())
 
 
 def _device(row: Mapping[str, Any]) -> DeviceReport:
@@ -94,15 +122,17 @@ def _device(row: Mapping[str, Any]) -> DeviceReport:
     outcome = row.get("outcome")
     made["outcome"] = outcome if outcome in OUTCOMES else _outcome(made)
     made["notes"] = tuple(_read_note(each) for each in _list(row.get("notes")))
-    made["blocks"] = tuple(_size(each, "blocks") or 0 for each in _list(row.get("blocks")))
+    blocks = [_size(each, "blocks") for each in _list(row.get("blocks"))]
+    made["blocks"] = tuple(sorted((each for each in blocks if each), reverse=True))
     if not made["total_bytes"] and made["outcome"] != "failed":
         raise UsageError("{name} has no memory at all", name=made["name"])
     return DeviceReport(**made)
 
 
 _SIZES = ("total_bytes", "free_bytes", "largest_block_bytes", "all_blocks_bytes", "spilled_bytes",
-          "write_bytes_per_s", "bus_bytes_per_s", "others_bytes", "ceiling_bytes", "margin_bytes",
-          "context_bytes", "max_allocation_bytes", "max_buffer_bytes", "chunk_bytes")  # fmt: skip
+          "write_bytes_per_s", "bus_bytes_per_s", "others_bytes", "card_free_bytes",
+          "ceiling_bytes", "margin_bytes", "context_bytes", "max_allocation_bytes",
+          "max_buffer_bytes", "chunk_bytes")  # fmt: skip
 
 
 def _outcome(made: Mapping[str, Any]) -> str:
@@ -125,7 +155,7 @@ def _read_note(value: Any) -> Note:
     return Note(
         _text(row.get("code")),
         {
-            _text(name): each if isinstance(each, int) else _text(each)
+            _text(name): _number(each) if isinstance(each, int) else _text(each)
             for name, each in list(kept.items())[:16]
         },
     )
@@ -146,6 +176,13 @@ def _size(value: Any, name: str) -> int | None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_BYTES:
         raise UsageError("{name} is no size: {value}", name=name, value=str(value)[:40])
+    return value
+
+
+def _number(value: int) -> int:
+    """A value of a note: a size, a rate, seconds or a driver's code."""
+    if not -MOST_BYTES <= value <= MOST_BYTES:
+        raise UsageError("{name} is no size: {value}", name="values", value=str(value)[:40])
     return value
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvwise.probe.library import DriverError, load
@@ -17,7 +18,8 @@ _LIBRARIES = ("dxgi.dll",)
 _FACTORY = "770aae78f26f4dbaa829253c83d1b387"
 _ADAPTER_3 = "645967a413924310a7988053ce3e93fd"
 _QUERY_INTERFACE, _RELEASE, _GET_DESC, _ENUM_ADAPTERS, _QUERY_MEMORY = 0, 2, 10, 12, 14
-_DESC_SIZE, _LUID_AT = 312, 296
+_DESC_SIZE, _NAME_SIZE, _LUID_AT, _FLAGS_AT = 312, 256, 296, 304
+_SOFTWARE, _NOT_FOUND = 2, 0x887A0002
 _LOCAL, _SHARED = 0, 1
 _MOST_ADAPTERS = 32
 
@@ -31,11 +33,16 @@ class Budget:
 
 
 class Adapter:
-    """A graphics adapter. Raises Missing outside Windows, DriverError when Windows refuses."""
+    """A graphics adapter, by the number that Windows gave it (`luid`) or, for drivers that do not
+    tell that number, by a name that only one adapter has.
 
-    def __init__(self, luid: int, given: str | None = None) -> None:
+    Raises Missing outside Windows, DriverError when Windows refuses or no adapter is meant.
+    """
+
+    def __init__(self, luid: int | None, given: str | None = None, *, name: str = "") -> None:
         library = load([given] if given else _LIBRARIES)
-        self._adapter = _interface(_find(_factory(library), luid), _ADAPTER_3)
+        found, self.luid = _find(_factory(library), luid, name)
+        self._adapter = _interface(found, _ADAPTER_3)
 
     def local(self) -> Budget:
         """Memory of the card itself."""
@@ -61,19 +68,39 @@ def _factory(library: ctypes.CDLL) -> int:
     return made.value
 
 
-def _find(factory: int, luid: int) -> int:
-    """The adapter with this number. Raises DriverError when there is none."""
-    for number in range(_MOST_ADAPTERS):
+def _find(factory: int, luid: int | None, name: str) -> tuple[int, int]:
+    """(adapter, its number). Raises DriverError when none or more than one is meant."""
+    meant: dict[int, int] = {}
+    for adapter, raw in _adapters(factory):
+        (number,) = struct.unpack_from("<Q", raw, _LUID_AT)
+        called = raw.raw[:_NAME_SIZE].decode("utf-16-le", "replace").split("\0")[0].strip()
+        software = struct.unpack_from("<I", raw, _FLAGS_AT)[0] & _SOFTWARE
+        by_name = luid is None and called.lower() == name.lower() and not software
+        if (number == luid or by_name) and number not in meant:
+            meant[number] = adapter
+        else:
+            _call(adapter, _RELEASE, "", (), ())
+    if len(meant) == 1:
+        ((number, adapter),) = meant.items()
+        return adapter, number
+    raise DriverError("EnumAdapters1", _NOT_FOUND, "more than one" if meant else "no such adapter")
+
+
+def _adapters(factory: int) -> Iterator[tuple[int, ctypes.Array[ctypes.c_char]]]:
+    """Every adapter with its description."""
+    for place in range(_MOST_ADAPTERS):
         adapter, raw = ctypes.c_void_p(), ctypes.create_string_buffer(_DESC_SIZE)
         types = (ctypes.c_uint32, ctypes.c_void_p)
-        found = (ctypes.c_uint32(number), ctypes.byref(adapter))
-        _call(factory, _ENUM_ADAPTERS, "EnumAdapters1", types, found)
+        found = (ctypes.c_uint32(place), ctypes.byref(adapter))
+        try:
+            _call(factory, _ENUM_ADAPTERS, "EnumAdapters1", types, found)
+        except DriverError as error:
+            if error.code == _NOT_FOUND:  # that was the last
+                return
+            raise
         assert adapter.value is not None  # noqa: S101  (EnumAdapters1 succeeded)
         _call(adapter.value, _GET_DESC, "GetDesc1", (ctypes.c_void_p,), (raw,))
-        if struct.unpack_from("<Q", raw, _LUID_AT)[0] == luid:
-            return adapter.value
-        _call(adapter.value, _RELEASE, "", (), ())
-    raise DriverError("EnumAdapters1", 0, "no such adapter")
+        yield adapter.value, raw
 
 
 def _interface(thing: int, name: str) -> int:

@@ -7,19 +7,22 @@ killed after a "successful fit" (engine-facts.md 0.6): both are read here.
 from __future__ import annotations
 
 import ctypes
+import re
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from kvwise.device import Host
+from kvwise.probe.cores import cores
 from kvwise.units import KIB
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/proc/self/cgroup")
 _MOUNTS = Path("/proc/self/mountinfo")
 _MOUNT = Path("/sys/fs/cgroup")
+_DIGITS = re.compile(r"[0-9]{1,20}")
 _UNLIMITED = 1 << 60  # cgroup v1 writes a huge number for "no limit"
 
 
@@ -40,8 +43,9 @@ def host() -> Host:
     total, available = _linux_memory() or _any_system_memory()
     tightest = min(limits(), key=lambda each: each.room_bytes, default=None)
     if tightest is None:
-        return Host(total, available)
-    return Host(total, min(available, tightest.room_bytes), min(tightest.limit_bytes, total))
+        return Host(total, available, cores=cores())
+    room, limit = min(available, tightest.room_bytes), min(tightest.limit_bytes, total)
+    return Host(total, room, limit, cores=cores())
 
 
 def limits() -> list[Limit]:
@@ -50,16 +54,25 @@ def limits() -> list[Limit]:
 
 
 def _linux_memory() -> tuple[int, int] | None:
-    try:
-        lines = _MEMINFO.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
+    return memory_of(_lines(_MEMINFO))
+
+
+def memory_of(lines: Sequence[str]) -> tuple[int, int] | None:
+    """(total, available) bytes out of /proc/meminfo, None if it does not say both."""
     values = {name: rest.split() for name, _, rest in (line.partition(":") for line in lines)}
     try:
         total, available = (int(values[name][0]) * KIB for name in ("MemTotal", "MemAvailable"))
     except (KeyError, ValueError, IndexError):
         return None
-    return total, available
+    return (total, min(total, available)) if available >= 0 < total else None
+
+
+def _lines(path: Path) -> list[str]:
+    """A file of the kernel's, none if it cannot be read; what is no text does not stop us."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
 
 
 def _any_system_memory() -> tuple[int, int]:
@@ -89,21 +102,22 @@ _FILES = {  # limit files, usage, page cache that can be taken back
 
 def _mounts(table: Path) -> list[Mount]:
     """The hierarchies that count memory (proc_pid_mountinfo(5)); the usual places without it."""
-    try:
-        lines = table.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
     found = []
-    for line in lines:
+    for line in _lines(table):
         before, _, after = line.partition(" - ")
         head, tail = before.split(), after.split()
         if len(head) < 5 or len(tail) < 3:
             continue
         if tail[0] == "cgroup2":
-            found.append(Mount(2, head[3], Path(head[4])))
+            found.append(Mount(2, _plain(head[3]), Path(_plain(head[4]))))
         elif tail[0] == "cgroup" and "memory" in tail[2].split(","):
-            found.append(Mount(1, head[3], Path(head[4])))
+            found.append(Mount(1, _plain(head[3]), Path(_plain(head[4]))))
     return found or [Mount(2, "/", _MOUNT), Mount(1, "/", _MOUNT / "memory")]
+
+
+def _plain(text: str) -> str:
+    """A path of the table: a space, a tab, a line end and a backslash are octal there."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 def cgroup_limits(membership: Path, mounts: list[Mount]) -> list[Limit]:
@@ -112,12 +126,8 @@ def cgroup_limits(membership: Path, mounts: list[Mount]) -> list[Limit]:
     Every group up to the top binds; in a container the own path may not be visible, and then the
     top of the mount is the container's.
     """
-    try:
-        lines = membership.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
     found: list[Limit] = []
-    for line in lines:
+    for line in _lines(membership):
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         version = 2 if not controllers else 1 if "memory" in controllers.split(",") else 0
@@ -147,18 +157,17 @@ def _groups(mount: Mount, path: str) -> list[Path]:
 
 
 def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):  # absent, or "max"
-        return None
+    """Bytes; None for a file that is absent or says no number of them ("max")."""
+    return _bytes("".join(_lines(path)))
+
+
+def _bytes(text: str) -> int | None:
+    return int(text) if _DIGITS.fullmatch(text.strip()) else None
 
 
 def _statistic(path: Path, name: str) -> int:
-    try:
-        lines = path.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith(name + " ")), 0)
+    rows = (line.split() for line in _lines(path))
+    return next((_bytes(row[1]) or 0 for row in rows if len(row) == 2 and row[0] == name), 0)
 
 
 # -- one process -------------------------------------------------------------------

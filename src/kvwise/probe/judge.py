@@ -1,4 +1,4 @@
-"""Does written memory lie on the card? Judged by the speed of its pieces, and by Windows' count.
+"""Does written memory lie on the card? Judged by the speed of its pieces, and by Windows' counts.
 
 A piece in system memory is written over the bus: at most some 55 GB/s (PCIe 5 x16), while the
 slowest cards still sold write above 80 from their own memory. The thresholds are ours.
@@ -41,12 +41,12 @@ class Verdict:
     values: dict[str, int] = field(default_factory=dict)
 
 
-def judge(pieces: Sequence[Piece], *, bus: int = 0, shared_growth: int | None = None) -> Verdict:
+def judge(pieces: Sequence[Piece], *, bus: int = 0, growths: Sequence[int] = ()) -> Verdict:
     """Which pieces are too slow to lie on the card; `bus` is its theoretical bandwidth, 0 unknown.
 
-    `shared_growth` is what this process gained in shared memory meanwhile (None = not known).
-    A contrast on one card, or a rate far below its theory, is enough where there is no such
-    count; where there is one, both must agree.
+    `growths` is what this process gained in shared memory meanwhile, as each witness counts it.
+    A contrast on one card, or a rate far below its theory, is enough where nobody counts; else
+    two of the speed and the witnesses must agree, and one alone leaves it open.
     """
     if not pieces:
         return Verdict(None, 0, 0)
@@ -59,19 +59,23 @@ def judge(pieces: Sequence[Piece], *, bus: int = 0, shared_growth: int | None = 
             below = _BUS
         unknown = not bus
     slow = [piece for piece in pieces if piece.rate < min(below, _BUS)]
-    spilled_bytes = sum(piece.size for piece in slow)
+    grown = max(growths, default=0)
+    spilled_bytes = sum(piece.size for piece in slow or pieces)
+    if not slow:
+        spilled_bytes = min(spilled_bytes, grown)
     rate = round(fast)
     values = {
         "spilled_bytes": spilled_bytes,
         "slow_rate": round(median([piece.rate for piece in slow])) if slow else 0,
         "fast_rate": rate,
-        "shared_bytes": shared_growth or 0,
+        "shared_bytes": grown,
     }
-    moved = shared_growth is not None and shared_growth > _GROWTH
-    if slow and (moved or shared_growth is None):
-        return Verdict(True, spilled_bytes, rate, "spilled", values)
-    if slow or moved:
-        return Verdict(None, spilled_bytes, rate, "perhaps_spilled", values)
-    if unknown and shared_growth is None:
+    against = bool(slow) + sum(growth > _GROWTH for growth in growths)
+    if against >= 2 or (slow and not growths):
+        return Verdict(True, spilled_bytes, rate, "spilled" if slow else "counted_out", values)
+    if against:
+        note = "perhaps_spilled" if slow else "perhaps_counted_out"
+        return Verdict(None, spilled_bytes, rate, note, values)
+    if unknown and not growths:
         return Verdict(None, 0, rate, "slow_card", values)
     return Verdict(False, 0, rate)

@@ -9,7 +9,7 @@ Never more than the ceiling is asked for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -64,7 +64,8 @@ class Terms:
 
     `margin` bytes stay free; `ceiling` bytes at most, None = all but the margin; `judge_spill`
     False where the memory is the host's own; `bus` is the theoretical bandwidth, 0 = unknown;
-    `witness` reads bytes of this process in shared memory, as Windows counts them.
+    `witnesses` read bytes of this process in shared memory, as Windows counts them (None = cannot
+    tell now).
     """
 
     margin: int = 0
@@ -72,7 +73,7 @@ class Terms:
     seconds: float = 40.0
     judge_spill: bool = True
     bus: int = 0
-    witness: Callable[[], int | None] = lambda: None
+    witnesses: Sequence[Callable[[], int | None]] = ()
 
 
 @dataclass(slots=True)
@@ -97,11 +98,13 @@ def measure(card: Card, terms: Terms, say: Say) -> None:
         ceiling = min(ceiling, max(0, terms.ceiling))
     ceiling -= ceiling % card.step
     say(free_bytes=free, total_bytes=total, ceiling_bytes=ceiling, margin_bytes=terms.margin)
+    say(phase="count")
+    before = [witness() for witness in terms.witnesses]
     try:
         _take(card, terms, ceiling, held, say)
         say(blocks=[each.size for each in held], all_blocks_bytes=sum(each.size for each in held))
         if held:
-            _write(card, terms, held, say)
+            _write(card, terms, held, before, say)
     except DriverError:
         with suppress(DriverError):  # after some failures nothing works any more
             _free(card, held, say)
@@ -187,9 +190,10 @@ class _Search:
         return None if block is None else _Held(block, size)
 
 
-def _write(card: Card, terms: Terms, held: list[_Held], say: Say) -> None:
-    """Write everything twice, read some of it back, and judge the second pass."""
-    before, pieces = terms.witness(), [Piece(0, 1.0)]
+def _write(card: Card, terms: Terms, held: list[_Held], before: list[int | None], say: Say) -> None:
+    """Write everything twice, read some of it back, and judge the second pass; `before` is what
+    the witnesses counted when nothing was taken yet."""
+    pieces: list[Piece] = []
     for value in VALUES:
         pieces = []
         for each in held:
@@ -200,9 +204,14 @@ def _write(card: Card, terms: Terms, held: list[_Held], say: Say) -> None:
         if {card.peek(each.block, 0), card.peek(each.block, each.size - 4)} != {VALUES[-1]}:
             say(note="read_back")
             break
-    after = terms.witness()
-    grown = None if before is None or after is None else max(0, after - before)
-    verdict = judge(pieces, bus=terms.bus, shared_growth=grown)
+    say(phase="count")
+    after = [witness() for witness in terms.witnesses]
+    growths = [
+        max(0, now - then)
+        for then, now in zip(before, after, strict=True)
+        if then is not None and now is not None
+    ]
+    verdict = judge(pieces, bus=terms.bus, growths=growths)
     say(write_bytes_per_s=verdict.rate)
     if terms.judge_spill:
         say(spilled=verdict.spilled, spilled_bytes=verdict.spilled_bytes)

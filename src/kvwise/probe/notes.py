@@ -21,8 +21,14 @@ _NOTES = {
     "free for others",
     "spilled": "{spilled_bytes} of what the driver gave lie in system memory: written at "
     "{slow_rate}, the rest at {fast_rate}",
+    "counted_out": "{shared_bytes} of what the driver gave lie in system memory as Windows counts "
+    "it in two ways, although all was written at {fast_rate}",
     "perhaps_spilled": "{spilled_bytes} may lie in system memory (written at {slow_rate}, the rest "
     "at {fast_rate}; Windows counts {shared_bytes} more): the witnesses disagree",
+    "perhaps_counted_out": "Windows counts {shared_bytes} more of this process in shared memory, "
+    "but all was written at {fast_rate}: the witnesses disagree",
+    "unwritten": "{given_bytes} were given, but could not be written; {written_bytes} could",
+    "never_written": "{given_bytes} were given, but neither that nor half of it could be written",
     "slow_card": "memory is written at {fast_rate}, and the card's own speed is not known: it "
     "cannot be said where the memory lies",
     "contended": "another program took memory meanwhile: a second try may find another figure",
@@ -31,10 +37,19 @@ _NOTES = {
     "read_back": "what was written could not be read back: do not trust this card or its driver",
     "fallback_policy": "whether Windows moves memory to the system is set for each program: a "
     "llama-server may be given what this probe was refused, or the reverse",
-    "wsl": "under WSL2 about 2 GB less than what is called free can be used",
+    "wsl": "under WSL2 less can be used than is called free, on one machine by 2 GB: only a "
+    "measurement tells how much (microsoft/WSL issue 41176)",
+    "no_budget": "Windows did not tell what it grants on this card: only the driver's figure "
+    "limited what was tried",
+    "dxgi_fakes": "Windows' budget for this card (DXGI) was read in a way that never ran on real "
+    "Windows, only against an imitation of its library",
+    "pdh_fakes": "Windows' count of shared memory (PDH) was read in a way that never ran on real "
+    "Windows, only against an imitation of its library",
     "mig": "a slice (MIG) of a larger card",
     "prohibited": "its compute mode allows no program, or only one at a time",
     "unified": "its memory is the system's own: it was not taken to try",
+    "host_free": "free is what the system has available, as llama.cpp takes it: the driver's own "
+    "figure leaves out what the system can take back",
     "software": "a processor that poses as a GPU: measured only where the address space is limited",
     "metal_limit": "the limit for a process, not a measurement: beyond it the first prompt fails",
     "quick": "not measured: what the driver says",
@@ -59,6 +74,8 @@ _SENTENCES = {
     "list": "it listed its devices",
     "context": "the device was opened",
     "memory": "it was asked for its free memory",
+    "budget": "Windows was asked for its budget",
+    "count": "Windows was asked what it moved",
     "allocate": "it was asked for memory",
     "touch": "memory was written",
     "check": "memory was read back",

@@ -55,6 +55,7 @@ class Nvml:
             "display": self._flag("nvmlDeviceGetDisplayActive", handle),
             "mig": self._flag("nvmlDeviceGetMigMode", handle, ctypes.byref(ctypes.c_int32())),
             "others_bytes": self._others(handle),
+            "card_free_bytes": self._free(handle),
             "driver": self._version(),
         }
         return {name: value for name, value in found.items() if value is not None}
@@ -114,6 +115,12 @@ class Nvml:
         rows = [_PROCESS.unpack_from(raw, _PROCESS.size * at) for at in range(count.value)]
         used = [row[1] for row in rows if row[0] != os.getpid()]
         return None if any(size == (1 << 64) - 1 for size in used) else sum(used)
+
+    def _free(self, handle: ctypes.c_void_p) -> int | None:
+        try:
+            return self._memory(handle).get("free")
+        except DriverError:
+            return None
 
     def _version(self) -> str | None:
         try:

@@ -23,8 +23,12 @@ def save(report: Report) -> Path:
     target = paths.data_dir() / _NAME
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(document(report), ensure_ascii=False), "utf-8")
-    part.replace(target)
+    try:
+        part.write_text(json.dumps(document(report), ensure_ascii=False), "utf-8")
+        part.replace(target)
+    finally:
+        with contextlib.suppress(OSError):  # of a disk that is full
+            part.unlink()
     return target
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -21,7 +22,8 @@ class DeviceReport:
     beyond what stands here (a note says why). `free_bytes` is what the driver calls free to a
     process that holds a context. `largest_block_bytes` and `all_blocks_bytes` could be had
     within `ceiling_bytes`, `spilled_bytes` of them in system memory. `context_bytes` is what our
-    own context took; `max_buffer_bytes` and `chunk_bytes` are the backend's own limits.
+    own context took, `card_free_bytes` what nobody used before it (NVML, all programs);
+    `max_buffer_bytes` and `chunk_bytes` are the backend's own limits.
     """
 
     name: str
@@ -51,6 +53,7 @@ class DeviceReport:
     mig: bool | None = None
     compute_mode: int = 0
     others_bytes: int | None = None
+    card_free_bytes: int | None = None
     ceiling_bytes: int | None = None
     margin_bytes: int | None = None
     context_bytes: int | None = None
@@ -73,6 +76,11 @@ class DeviceReport:
         return replace(self, notes=(*self.notes, Note(code, values)))
 
     @property
+    def written(self) -> bool:
+        """Whether what was taken could be written, too."""
+        return self.write_bytes_per_s is not None
+
+    @property
     def has(self) -> frozenset[str]:
         """Codes of its remarks."""
         return frozenset(note.code for note in self.notes)
@@ -81,9 +89,19 @@ class DeviceReport:
 _NAMES = frozenset(each.name for each in fields(DeviceReport)) - {"notes", "backend"}
 
 
+VARIABLES = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES",
+             "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")  # fmt: skip
+"""What decides which devices a driver shows to a program, and in which order."""
+
+
+def environment() -> dict[str, str]:
+    """Those of this process that are set."""
+    return {name: os.environ[name] for name in VARIABLES if name in os.environ}
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A whole machine at a moment (`time` in UTC)."""
+    """A whole machine at a moment (`time` in UTC), seen through an `environment`."""
 
     time: datetime
     system: str = ""
@@ -91,6 +109,7 @@ class Report:
     host: Host = field(default_factory=Host)
     host_limits: tuple[Mapping[str, Any], ...] = ()
     failures: tuple[tuple[str, Note], ...] = ()  # a backend without devices, and why
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def age_s(self) -> float:

@@ -19,13 +19,13 @@ from kvwise.probe.ask import Answer, ask
 from kvwise.probe.host import host, limits
 from kvwise.probe.measure import SMALLEST
 from kvwise.probe.notes import Note
-from kvwise.probe.report import DeviceReport, Report
+from kvwise.probe.report import DeviceReport, Report, environment
 from kvwise.units import MIB
 
 _DISPLAY_MARGIN, _PER_MILLE, _MARGIN = 256 * MIB, 30, 64 * MIB
 _OTHERS = 512 * MIB  # what other computing programs may hold before a card counts as in use
 _SEARCH_S = 40.0
-_PROHIBITED = 2
+_SHARES = {"failed": (7, 6, 4), "hung": (4,)}  # eighths to try when all could not be written
 ENGINES = ("llama-server", "llama-cli", "llama-bench", "llama-run", "llama-perplexity", "koboldcpp",
            "ollama_llama_server", "lms", "vllm")  # fmt: skip
 """Programs that are likely to hold a model on a GPU."""
@@ -37,7 +37,7 @@ class Wish:
 
     `quick`: nothing is taken. `full`: measure even what other programs use. `margin` bytes stay
     free on each device (None: by display). `only`: these backends. `libraries`: a driver's library
-    by backend (also `nvml`, `dxgi`) instead of the one that the system finds. `patience`
+    by backend (also `nvml`, `dxgi`, `pdh`) instead of the one that the system finds. `patience`
     multiplies the time that a driver is given for an answer.
     """
 
@@ -67,6 +67,7 @@ def survey(wish: Wish, tell: Callable[[str], None] = lambda _device: None) -> Re
         host=host(),
         host_limits=tuple(asdict(limit) for limit in limits()),
         failures=tuple(failures),
+        environment=environment(),
     )
 
 
@@ -155,7 +156,28 @@ class _Backend:
             if each.free_bytes is None:
                 return self._told(each, self._ask("ask", each), "asked")
             return each
-        return self._told(each, self._ask("measure", each), "measured")
+        return self._measured(each)
+
+    def _measured(self, each: DeviceReport) -> DeviceReport:
+        """A device whose memory was taken; what cannot be written is not counted as memory.
+
+        A driver may give what it cannot make resident (WSL2 says so at the first write only): then
+        less is tried.
+        """
+        answer = self._ask("measure", each)
+        first = self._told(each, answer, "measured")
+        if first.written or not first.all_blocks_bytes:
+            return first
+        given = first.all_blocks_bytes
+        for eighths in _SHARES.get(answer.ending, ()):
+            if self._stuck:
+                break
+            again = self._told(each, self._ask("measure", each, given * eighths // 8), "measured")
+            if again.written:
+                again = replace(again, ceiling_bytes=first.ceiling_bytes)
+                had = again.all_blocks_bytes or 0
+                return again.noted("unwritten", given_bytes=given, written_bytes=had)
+        return replace(first.noted("never_written", given_bytes=given), outcome="failed")
 
     def _why_not(self, each: DeviceReport) -> Note | None:
         """Why nothing is taken from a device."""
@@ -177,8 +199,13 @@ class _Backend:
             return max(_DISPLAY_MARGIN, each.total_bytes * _PER_MILLE // 1000)
         return _MARGIN
 
-    def _ask(self, task: str, each: DeviceReport) -> Answer:
-        ceiling = host().usable_bytes // 2 if each.software else None
+    def _ask(self, task: str, each: DeviceReport, ceiling: int | None = None) -> Answer:
+        if each.software:
+            half = host().usable_bytes // 2
+            ceiling = half if ceiling is None else min(half, ceiling)
+        windows = each.driver_model in ("WDDM", "MCDM") and (
+            sys.platform == "win32" or "dxgi" in self._wish.libraries
+        )
         return _asked(
             self._wish,
             {
@@ -188,8 +215,11 @@ class _Backend:
                 "index": each.index,
                 "uuid": each.uuid,
                 "pci": each.pci,
-                "luid": each.luid if each.driver_model else None,
+                "windows": windows,
+                "luid": each.luid,
+                "name": each.name,
                 "dxgi": _given(self._wish, "dxgi"),
+                "pdh": _given(self._wish, "pdh"),
                 "nvml": self._nvml,
                 "margin": each.margin_bytes,
                 "ceiling": ceiling,
@@ -215,6 +245,9 @@ class _Backend:
         """Figures that no device can have are clamped, and the remarks that follow are made."""
         free = each.free_bytes
         if free is not None:
+            if each.unified and each.backend == "cuda" and sys.platform.startswith("linux"):
+                # ggml_backend_cuda_device_get_memory (ggml-cuda.cpp, b10605) does the same
+                free, each = host().available_bytes, each.noted("host_free")
             free = min(free, each.total_bytes)
             if each.unified or each.software:
                 free = min(free, host().usable_bytes)

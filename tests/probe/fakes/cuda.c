@@ -240,6 +240,7 @@ int F(cuMemFree_v2, hipFree)(uint64_t pointer) {
 int F(cuMemsetD32Async, hipMemsetD32Async)(uint64_t at, uint32_t value, size_t count, void *stream) {
     (void)stream; TRAP(cuMemsetD32Async, hipMemsetD32Async);
     Block *block = block_of(at);
+    if (number("resident", 0) && used > number("resident", 0) * MIB) return (int)number("refusal", 600);
     double rate = 800e6; /* bytes per ms */
     uint64_t end = number("context", 300) * MIB, last = (at & (((uint64_t)1 << 40) - 1)) + 4 * count;
     for (Block *other = blocks; other < block; other++) end += other->size;

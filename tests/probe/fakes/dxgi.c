@@ -1,11 +1,12 @@
-/* Windows' graphics interface without Windows: two adapters, COM's tables of functions.
-   DXGI="budget=MiB;usage=MiB;grow=MiB": `grow` is what each question adds to shared usage. */
+/* Windows' graphics interface without Windows: three adapters, COM's tables of functions.
+   DXGI="budget=MiB;usage=MiB;grow=MiB;twins=1": `grow` is what each question adds to shared usage;
+   twins: the two cards have one name. The third is a processor with the name of the first. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { void **table; uint64_t luid; } Thing;
+typedef struct { void **table; uint64_t luid; const char *name; uint32_t flags; } Thing;
 static int released;
 
 static int64_t setting(const char *key, int64_t otherwise) {
@@ -22,7 +23,12 @@ static int32_t query(Thing *self, const unsigned char *id, void **out) {
     *out = self;
     return memcmp(id, adapter3, 16) ? (int32_t)0x80004002 : 0;
 }
-static int32_t describe(Thing *self, char *out) { memset(out, 0, 312); memcpy(out + 296, &self->luid, 8); return 0; }
+static int32_t describe(Thing *self, char *out) {
+    const char *name = setting("twins", 0) ? "Fake GPU A" : self->name;
+    memset(out, 0, 312);
+    for (size_t n = 0; n < strlen(name); n++) out[2 * n] = name[n];
+    memcpy(out + 296, &self->luid, 8); memcpy(out + 304, &self->flags, 4); return 0;
+}
 static int32_t memory(Thing *self, uint32_t node, int32_t group, uint64_t *out) {
     static int64_t grown;
     (void)self;
@@ -34,14 +40,15 @@ static int32_t memory(Thing *self, uint32_t node, int32_t group, uint64_t *out) 
     return 0;
 }
 static void *adapter_table[] = {query, 0, release, 0, 0, 0, 0, 0, 0, 0, describe, 0, 0, 0, memory};
-static Thing adapters[] = {{adapter_table, 3}, {adapter_table, 7}};
+static Thing adapters[] = {{adapter_table, 3, "Fake GPU B", 0}, {adapter_table, 7, "Fake GPU A", 0},
+                           {adapter_table, 9, "Fake GPU A", 2}};
 static int32_t enumerate(Thing *self, uint32_t place, Thing **out) {
     (void)self;
-    if (place > 1) return (int32_t)0x887A0002;
+    if (place > 2) return (int32_t)0x887A0002;
     *out = &adapters[place]; return 0;
 }
 static void *factory_table[] = {query, 0, release, 0, 0, 0, 0, 0, 0, 0, 0, 0, enumerate};
-static Thing factory = {factory_table, 0};
+static Thing factory = {factory_table, 0, "", 0};
 int32_t CreateDXGIFactory1(const unsigned char *id, void **out) {
     *out = &factory;
     return id[0] == 0x78 && id[15] == 0x87 ? (int32_t)setting("factory", 0) : (int32_t)0x80004002;

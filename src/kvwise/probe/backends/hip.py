@@ -45,6 +45,11 @@ def open_driver(given: str | None = None) -> HipDriver:
     return HipDriver(load([given] if given else _LIBRARIES))
 
 
+def _driver_model() -> str | None:
+    """Every AMD card obeys Windows' own memory manager there."""
+    return "WDDM" if sys.platform == "win32" else None
+
+
 def _error_name(library: ctypes.CDLL, code: int) -> str:
     try:
         named = library.hipGetErrorName
@@ -81,7 +86,7 @@ class HipDriver:
             "total_bytes": total.value,
             "pci": self._pci(number),
             "driver": f"HIP {version // 10_000_000}.{version // 100_000 % 100}",
-            "driver_model": "WDDM" if sys.platform == "win32" else None,
+            "driver_model": _driver_model(),
             # an APU is given the system's memory beside its carve-out, a card never
             "unified": vram is not None and total.value > vram + vram // 16,
         }
