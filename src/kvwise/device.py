@@ -41,6 +41,7 @@ class Device:
     system: str = ""  # linux, windows, macos; empty = unknown
     overhead_bytes: int | None = None  # what the driver was measured to take beside the buffers
     reserve_reason: Phrase | None = field(default=None, compare=False)
+    overhead_reason: Phrase | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, text: str, *, os: str | None = None, index: int = 0) -> Device:
@@ -67,30 +68,42 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The machine's own memory: total, available, and the limit that binds (cgroup, rlimit)."""
+    """The machine's own memory: total, available, and the limit that binds (cgroup, rlimit).
+
+    `bandwidth_bytes_per_s` None and `cores` 0 mean that nobody said.
+    """
 
     total_bytes: int = 0
     available_bytes: int = 0
     limit_bytes: int | None = None
     cpu_features: tuple[str, ...] = ()  # as Linux names them (`avx2`); empty = unknown
+    bandwidth_bytes_per_s: int | None = None
+    cores: int = 0
 
     @classmethod
     def of(cls, text: str) -> Host:
-        """`32GiB` (all of it available), or `total=32GiB,available=20GiB,limit=16GiB`.
+        """`32GiB` (all of it available), or `total=32GiB,available=20GiB,limit=16GiB`, with
+        `bandwidth=60GB/s,cores=8` for the speed of what stays there.
 
         Raises UsageError.
         """
         if "=" not in text:
             size = _positive(parse_size(text), text)
             return cls(size, size)
-        pairs = _pairs(text, ("total", "available", "limit"))
+        pairs = _pairs(text, ("total", "available", "limit", "bandwidth", "cores"))
         if "total" not in pairs:
             raise UsageError("{text!r} says no total", text=text)
         total = _positive(parse_size(pairs["total"]), text)
         available = parse_size(pairs["available"]) if "available" in pairs else total
         if available > total:
             raise UsageError("{text!r} has more available than there is", text=text)
-        return cls(total, available, parse_size(pairs["limit"]) if "limit" in pairs else None)
+        return cls(
+            total,
+            available,
+            parse_size(pairs["limit"]) if "limit" in pairs else None,
+            bandwidth_bytes_per_s=_bandwidth(pairs["bandwidth"]) if "bandwidth" in pairs else None,
+            cores=_whole(pairs["cores"]) if "cores" in pairs else 0,
+        )
 
     @property
     def usable_bytes(self) -> int:

@@ -198,17 +198,6 @@ def test_alternatives_are_worth_a_look() -> None:
             )
 
 
-def test_the_speed_is_a_bound_from_bandwidth_or_nothing() -> None:
-    known = replace(gpu(7.4), bandwidth_bytes_per_s=272 * 10**9)
-    fast = plan(model("qwen3-8b"), [known], host=RAM).choice.speed
-    assert fast.basis == "roofline"
-    assert fast.decode_tokens_per_s == pytest.approx(272e9 / fast.read_bytes_gpu, rel=0.01)
-    assert plan(model("qwen3-8b"), [gpu(7.4)], host=RAM).choice.speed.decode_tokens_per_s is None
-    partly = plan(model("qwen3-8b"), [replace(known, free_bytes=4 * 1024**3)], host=RAM)
-    assert partly.choice.speed.decode_tokens_per_s is None
-    assert partly.choice.speed.read_bytes_host > 0
-
-
 # -- what cannot be ---------------------------------------------------------------
 
 

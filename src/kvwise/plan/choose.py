@@ -124,7 +124,7 @@ def _made(search: Search, found: Sequence[Candidate]) -> Plan:
 
 def _choice(search: Search, candidate: Candidate, *, explained: bool = False) -> Choice:
     depth = min(search.goal.prompt_tokens or search.goal.enough, candidate.slot_tokens)
-    speed = estimate(search.weights, candidate.ledger, depth)
+    speed = estimate(candidate.ledger, depth, host=search.host)
     why = reasons(search, candidate, speed) if explained else ()
     return Choice(
         candidate.launch, candidate.ledger, candidate.slot_tokens, candidate.quality, speed, why

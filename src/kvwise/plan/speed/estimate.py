@@ -1,0 +1,150 @@
+"""The speed of one launch: ranges, what bounds them, and what they stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvwise.device import Host
+from kvwise.memory.ledger import Ledger
+from kvwise.memory.placement import HOST
+from kvwise.plan.speed import roofline
+from kvwise.plan.speed.measured import Measured, corrected_decode, corrected_prompt
+from kvwise.plan.speed.penalties import Penalty, penalties
+from kvwise.plan.speed.rates import Rates, of_device, of_host
+from kvwise.plan.speed.roofline import Range
+from kvwise.plan.speed.work import Work, switches, work
+from kvwise.text import Phrase, phrase
+
+ROOFLINE, CORRECTED, MEASURED, UNKNOWN = "roofline", "corrected", "measured", "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Tokens per second of one request, with `depth` tokens in its slot.
+
+    `decode` at that depth, `prompt` for a prompt of that length; None = not known. `basis` is
+    `roofline` (from bytes, bandwidths and arithmetic), `corrected` (by results of this machine on
+    other settings), `measured` (this setting was), or `unknown`. `parts` say what each device
+    does, `seconds_...` the share of each in a generated token at the fast end.
+    """
+
+    decode: Range | None = None
+    prompt: Range | None = None
+    basis: str = UNKNOWN
+    prompt_basis: str = UNKNOWN
+    depth: int = 0
+    parts: tuple[Work, ...] = ()
+    penalties: tuple[Penalty, ...] = ()
+    bound_by: Phrase | None = None
+    stands_on: tuple[Phrase, ...] = ()
+
+    @property
+    def decode_tokens_per_s(self) -> float | None:
+        """What to compare by; None = not known."""
+        return round(self.decode.middle, 1) if self.decode else None
+
+    @property
+    def prompt_tokens_per_s(self) -> float | None:
+        """What to compare by; None = not known."""
+        return round(self.prompt.middle, 1) if self.prompt else None
+
+    @property
+    def read_bytes_gpu(self) -> int:
+        """Bytes that a generated token reads from the GPUs' memory."""
+        return sum(each.read_bytes for each in self.parts if each.device != HOST)
+
+    @property
+    def read_bytes_host(self) -> int:
+        """Bytes that a generated token reads from the host's memory."""
+        return sum(each.read_bytes for each in self.parts if each.device == HOST)
+
+
+def estimate(
+    ledger: Ledger, depth: int, *, host: Host | None = None, results: Sequence[Measured] = ()
+) -> Speed:
+    """The speed of a launch with `depth` tokens in one slot's context.
+
+    `host` is the machine's memory and cores, `results` what was measured on it.
+    """
+    parts = work(ledger, depth)
+    rates = {number: of_device(ledger.devices[number]) for number in range(ledger.placement.n_gpu)}
+    rates[HOST] = of_host(host)
+    slow = penalties(ledger)
+    decode = None
+    if ledger.model.causal_attn:
+        decode = roofline.decode(parts, rates, switches(ledger))
+    middle = work(ledger, max(1, depth // 2))
+    prompt = roofline.prompt(middle, rates, ledger, max(1, depth))
+    decode = _slowed(decode, [each.decode for each in slow])
+    prompt = _slowed(prompt, [each.prompt for each in slow])
+    speed = Speed(
+        decode=decode,
+        prompt=prompt,
+        basis=ROOFLINE if decode else UNKNOWN,
+        prompt_basis=ROOFLINE if prompt else UNKNOWN,
+        depth=depth,
+        parts=parts,
+        penalties=slow,
+        bound_by=_bound(ledger, parts, rates) if decode else None,
+        stands_on=tuple(_stands_on(ledger, parts, rates)),
+    )
+    return _corrected(speed, ledger, results) if results else speed
+
+
+def _slowed(found: Range | None, by: Sequence[tuple[float, float]]) -> Range | None:
+    for low, high in by:
+        found = Range(found.low * low, found.high * high) if found else None
+    return found
+
+
+def _corrected(speed: Speed, ledger: Ledger, results: Sequence[Measured]) -> Speed:
+    from dataclasses import replace  # noqa: PLC0415
+
+    here = Measured.of(ledger, speed.depth)
+    if speed.decode:
+        better = corrected_decode(speed.decode, here, results)
+        if better:
+            basis = MEASURED if better.same else CORRECTED
+            speed = replace(speed, decode=better.range, basis=basis)
+    if speed.prompt:
+        better = corrected_prompt(speed.prompt, here, results)
+        if better:
+            basis = MEASURED if better.same else CORRECTED
+            speed = replace(speed, prompt=better.range, prompt_basis=basis)
+    return speed
+
+
+def _bound(ledger: Ledger, parts: Sequence[Work], rates: dict[int, Rates]) -> Phrase | None:
+    """Which device takes most of a generated token's time, and what of it."""
+    times = [
+        (roofline.decode_seconds(each, rates[each.device].fast), each)
+        for each in parts
+        if each.read_bytes
+    ]
+    whole = sum(seconds for seconds, _ in times)
+    if not whole:
+        return None
+    seconds, most = max(times, key=lambda each: each[0])
+    share = round(100 * seconds / whole)
+    if most.device != HOST:
+        name = ledger.devices[most.device].name
+        return phrase("the memory of {name} takes {share} % of the time", name=name, share=share)
+    return phrase("the host's memory takes {share} % of the time", share=share)
+
+
+def _stands_on(ledger: Ledger, parts: Sequence[Work], rates: dict[int, Rates]) -> list[Phrase]:
+    found = []
+    for each in parts:
+        if not each.read_bytes:
+            continue
+        own = rates[each.device]
+        name = phrase("host") if each.device == HOST else ledger.devices[each.device].name
+        found.append(
+            phrase(
+                "{name}: memory {memory}, arithmetic {arithmetic}; shares of them from {rows}",
+                name=name, memory=own.memory_basis, arithmetic=own.arithmetic_basis,
+                rows=own.factors,
+            )
+        )  # fmt: skip
+    return found

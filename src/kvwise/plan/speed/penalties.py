@@ -1,0 +1,70 @@
+"""Known slow paths of llama.cpp that bytes and arithmetic alone do not show, each with its source.
+
+A penalty multiplies the low end (and the high end, where every measurement shows it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kvwise.memory import flash
+from kvwise.memory.ledger import Ledger
+from kvwise.text import Phrase, phrase
+
+_FLOATS = {"f32", "f16", "bf16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Penalty:
+    """Factors for (low, high) of prompt and decode speed, and why."""
+
+    prompt: tuple[float, float]
+    decode: tuple[float, float]
+    why: Phrase
+    source: str
+
+
+def penalties(ledger: Ledger) -> tuple[Penalty, ...]:
+    """Those that apply to a launch."""
+    return (*_attention_leaves(ledger), *_quantized_cache(ledger))
+
+
+def _attention_leaves(ledger: Ledger) -> Iterator[Penalty]:
+    context = ledger.context
+    if not flash.attention_leaves(ledger.model, context, ledger.placement, ledger.devices):
+        return
+    yield Penalty(
+        (0.4, 0.6), (0.3, 0.9),
+        phrase(
+            "the GPU has no fast attention for K {k} with V {v}: the processor does it",
+            k=context.type_k, v=context.type_v,
+        ),
+        "GTX 1660 Ti, b7152: V quantized alone loses 46 % of prompt speed, both alike gain 4 %",
+    )  # fmt: skip
+
+
+def _quantized_cache(ledger: Ledger) -> Iterator[Penalty]:
+    context = ledger.context
+    types = {context.type_k, context.type_v}
+    if types <= _FLOATS or not any(cache.kind == "kv" for cache in ledger.caches):
+        return
+    if not ledger.placement.n_gpu or not context.offload_kqv:
+        yield Penalty(
+            (0.70, 1.0), (0.80, 1.1),
+            phrase("the processor unpacks a quantized cache at every token"),
+            "llama-bench b10605 on two cores, SmolLM2 135M: 344 and 270 prompt tokens/s with f16 "
+            "and q8_0, 150 and 143 generated",
+        )  # fmt: skip
+    elif any(device.kind == "metal" for device in ledger.devices):
+        yield Penalty(
+            (0.75, 1.0), (0.70, 1.0),
+            phrase("Metal unpacks a quantized cache before it attends"),
+            "github.com/ggml-org/llama.cpp/pull/26570: 1.2 to 1.5 times as fast at depth since",
+        )  # fmt: skip
+    else:
+        yield Penalty(
+            (0.90, 1.04), (0.90, 1.0),
+            phrase("a quantized cache is unpacked on the GPU"),
+            "GTX 1660 Ti, b7152: K and V in q8_0 gain 4 % of prompt speed",
+        )  # fmt: skip
