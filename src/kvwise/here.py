@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,15 +19,22 @@ if TYPE_CHECKING:
 
 _MARGIN = GIB  # --fit-target's default (common/arg.cpp, b10605)
 _MARGIN_REASON = phrase("a card that is not in the catalogue: llama.cpp's own margin")
-_SIGNS = ("/proc/driver/nvidia/gpus", "/dev/nvidiactl", "/dev/kfd", "/dev/dri", "/dev/dxg")
+_SIGNS = (
+    "/proc/driver/nvidia/gpus", "/dev/nvidiactl", "/dev/nvmap", "/dev/kfd", "/dev/dri", "/dev/dxg",
+    "/dev/kgsl-3d0", "/dev/mali0", "/dev/davinci_manager", "/dev/mtgpu.0",
+)  # fmt: skip
+_NAMED = "GGML_VK_VISIBLE_DEVICES"
 
 
 def may_have_gpu(signs: Sequence[str] = _SIGNS) -> bool:
-    """False only when this machine certainly has no GPU that llama.cpp could use.
+    """False only when this machine certainly has no GPU that llama.cpp would use.
 
-    On Linux every driver leaves a file behind (`/dev/dxg` is Windows' own, seen from WSL2).
+    On Linux every driver leaves a file behind (`/dev/dxg` is Windows' own, seen from WSL2). A
+    software GPU (llvmpipe) leaves none, and llama.cpp takes it only where a variable names it.
     """
-    return not sys.platform.startswith("linux") or any(Path(sign).exists() for sign in signs)
+    if not sys.platform.startswith("linux") or os.environ.get(_NAMED, "").strip():
+        return True
+    return any(Path(sign).exists() for sign in signs)
 
 
 def devices(engine: Engine | None = None) -> list[Device]:

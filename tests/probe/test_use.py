@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -163,6 +164,20 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], None]:
         monkeypatch.setattr("kvwise.engine.devices.list_devices", listed)
 
     return answer
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="files of Linux' drivers")
+def test_a_software_gpu_counts_where_it_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It leaves no file behind; without the variable llama.cpp never takes it."""
+    nothing = [str(tmp_path / "none")]
+    monkeypatch.delenv("GGML_VK_VISIBLE_DEVICES", raising=False)
+    assert here.may_have_gpu(nothing) is False
+    assert here.may_have_gpu([*nothing, str(tmp_path)]) is True
+    for named, found in (("0", True), ("1,0", True), ("", False)):
+        monkeypatch.setenv("GGML_VK_VISIBLE_DEVICES", named)
+        assert here.may_have_gpu(nothing) is found
 
 
 LISTED = Device("NVIDIA GeForce RTX 4060", "cuda", 8188 * MIB, 7000 * MIB, source="engine")
