@@ -15,9 +15,10 @@ from kvwise.engine.loaded import Collector, Loaded
 from kvwise.engine.outcome import Ending
 from kvwise.engine.printed import Printed, Total
 from kvwise.errors import DoesNotFit, UsageError
+from kvwise.jobs import Pace
 from kvwise.memory.parts.companions import Companions
 from kvwise.verify import Row, Verification, compare, measured_ledger, verification_json, verify
-from kvwise.verify.run import free_cores
+from kvwise.verify.attempt import free_cores
 from models import gemma3, smollm2
 
 TYPES = (("f16", "f16"), ("q8_0", "q8_0"), ("q8_0", "f16"))
@@ -116,13 +117,13 @@ def test_an_engine_that_aborts_is_counted_with_its_assertion() -> None:
 @pytest.mark.engine
 @pytest.mark.xdist_group("engine")
 def test_several_runs_are_each_measured_and_their_logs_kept(tmp_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
+    seen: list[Pace] = []
     words = ["-c", "512", "-np", "1"]
     result = run(
         "smollm2", words, runs=3, n_predict=8, logs=tmp_path,
-        progress=lambda number, of: seen.append((number, of)),
+        progress=seen.append,
     )  # fmt: skip
-    assert seen == [(0, 3), (1, 3), (2, 3)]
+    assert [(pace.done, pace.total) for pace in seen] == [(0, 3), (1, 3), (2, 3)]
     assert [attempt.failed for attempt in result.attempts] == [False] * 3
     assert len({attempt.text for attempt in result.attempts}) == 1  # same request, same answer
     assert all(attempt.rows == result.rows for attempt in result.attempts)

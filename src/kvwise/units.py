@@ -68,3 +68,10 @@ def show(size: int) -> str:
     if size >= KIB:
         return f"{sign}{size / KIB:,.1f} KiB"
     return f"{sign}{size} B"
+
+
+def clock(seconds: float) -> str:
+    """`0:45`, `12:05`, `1:02:05`: how long, in any language."""
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -75,9 +75,9 @@ class Bar:
 
 
 class Progress(Protocol):
-    """Takes how much is done so far."""
+    """Takes how much is done so far, and other words for what is being done."""
 
-    def __call__(self, done: int) -> None: ...
+    def __call__(self, done: int, words: Words | None = None) -> None: ...
 
 
 def width_of(text: str) -> int:

@@ -94,6 +94,13 @@ class Printer:
         """One paragraph of the answer."""
         self._write(self.out, self.say(words), style)
 
+    def content(self, text: str) -> None:
+        """The text of a file: to the byte in a pipe, harmless on a terminal."""
+        if self._is_terminal(self.out):
+            self._write(self.out, text.removesuffix("\n"), "command")
+        else:
+            self.out.write(text)
+
     def remark(self, words: Words, style: str = "dim") -> None:
         """Something beside the answer (stderr); nothing with -q."""
         if self.verbosity >= 0:
@@ -203,7 +210,7 @@ class Printer:
         """
         hidden = bool(os.environ.get("KVWISE_NO_PROGRESS")) or self.verbosity < 0
         if hidden or not self._is_terminal(self.err):
-            yield lambda done: None  # noqa: ARG005
+            yield lambda done, words=None: None  # noqa: ARG005
             return
         from rich.progress import Progress as RichProgress  # noqa: PLC0415
 
@@ -211,10 +218,10 @@ class Printer:
         task = bar.add_task(self.say(words), total=total)
         begun = monotonic()
 
-        def update(done: int) -> None:
+        def update(done: int, words: Words | None = None) -> None:
             if not bar.live.is_started and monotonic() - begun > _SECONDS_BEFORE_A_BAR:
                 bar.start()
-            bar.update(task, completed=done)
+            bar.update(task, completed=done, description=self.say(words) if words else None)
 
         try:
             yield update

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,18 +18,18 @@ from kvwise.cli._request import (
     read_launch,
     with_model,
 )
-from kvwise.cli._shapes import Cell, Column, Table, Words
+from kvwise.cli._shapes import Words
 from kvwise.cli.output import Printer
-from kvwise.errors import EngineError
+from kvwise.errors import EngineError, UsageError
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.text import phrase
-from kvwise.units import MIB
+from kvwise.units import clock
 
 if TYPE_CHECKING:
     from kvwise.engine.find import Engine
-    from kvwise.engine.printed import Total
-    from kvwise.verify import Attempt, Row, Verification
+    from kvwise.jobs import Job, Mode, Pace
+    from kvwise.verify import Verification
 
 EXIT_DIFFERS = 3
 
@@ -44,15 +45,24 @@ EXIT_DIFFERS = 3
         ["--runs"],
         metavar="N",
         type=click.IntRange(1),
-        default=1,
-        help="Load and generate N times.",
+        help="Load N times, and fill the whole context each time. Goes on where it was "
+        "interrupted.",
     ),
+    click.Option(
+        ["--prompt-tokens"],
+        metavar="N",
+        type=click.IntRange(1),
+        help="Send a prompt of N tokens to each slot [default: a short one, with --runs a full "
+        "context].",
+    ),
+    click.Option(["--resume"], is_flag=True, help="Insist on going on, also after the last run."),
+    click.Option(["--fresh"], is_flag=True, help="Forget the runs that were interrupted."),
     click.Option(["--dry-run"], is_flag=True, help="Print the command instead of running it."),
     click.Option(["--no-simulate"], is_flag=True, help="Leave the engine's own pass out."),
     click.Option(["--logs"], metavar="FOLDER", help="Keep the engine's log of each run there."),
     examples=(
         "kvwise verify model.gguf -c 8192 -ctk q8_0 -ctv q8_0",
-        "kvwise verify model.gguf -c 32768 --engine ./llama-server --runs 20",
+        "kvwise verify model.gguf -c 32768 --engine ./llama-server --runs 100",
     ),
 )
 def command(
@@ -61,13 +71,18 @@ def command(
     words: list[str],
     model: str | None,
     engine: str | None,
-    runs: int,
+    runs: int | None,
+    prompt_tokens: int | None,
+    resume: bool,
+    fresh: bool,
     dry_run: bool,
     no_simulate: bool,
     logs: str | None,
 ) -> int:
     from kvwise.engine.find import find  # noqa: PLC0415  (help should not load an engine)
 
+    if (resume or fresh) and (runs is None or (resume and fresh)):
+        raise UsageError("--resume or --fresh belongs to --runs N")
     ref, reading = read_launch(words, model)
     described = model_of(ref)
     launch = with_model(reading.launch, ref, described)
@@ -77,9 +92,9 @@ def command(
     used = find(engine)
     if dry_run:
         return _show_command(printer, place, launch, used)
-    verification = _verify(
-        printer, described, launch, engine=used, runs=runs, logs=logs, simulate=not no_simulate
-    )
+    asked = _Asked(described, launch, used, runs, prompt_tokens, logs, not no_simulate)
+    mode: Mode = "resume" if resume else "fresh" if fresh else "auto"
+    verification = _in_job(printer, asked, mode) if runs else _verify(printer, asked, None)
     if not verification.rows:
         raise EngineError(
             "the engine did not load the model: {why}",
@@ -92,38 +107,80 @@ def command(
 
         printer.document(verification_json(verification, printer.language))
     else:
-        _show(printer, verification)
+        from kvwise.cli._verify_view import show  # noqa: PLC0415
+
+        show(printer, verification)
     return 0 if verification.holds else EXIT_DIFFERS
 
 
-def _verify(
-    printer: Printer,
-    model: Model,
-    launch: Launch,
-    *,
-    engine: Engine,
-    runs: int,
-    logs: str | None,
-    simulate: bool,
-) -> Verification:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is to be verified, and how."""
+
+    model: Model
+    launch: Launch
+    engine: Engine
+    runs: int | None
+    prompt_tokens: int | None
+    logs: str | None
+    simulate: bool
+
+
+def _in_job(printer: Printer, asked: _Asked, mode: Mode) -> Verification:
+    """All runs as units of a job in kvwise.db, so that they can be taken up again."""
+    from kvwise.jobs import Job  # noqa: PLC0415
+    from kvwise.store import Store  # noqa: PLC0415
+    from kvwise.verify import identity  # noqa: PLC0415
+
+    about = identity.about(asked.model, asked.launch, asked.engine, asked.prompt_tokens)
+    with Store() as store, Job.open(store, identity.KIND, asked.model.path, about, mode) as job:
+        if job.results:
+            printer.remark(
+                phrase("{done} of {total} runs are done already",
+                       done=len(job.results), total=asked.runs)
+            )  # fmt: skip
+        if job.changed:
+            printer.remark(
+                phrase("starting anew: runs that were interrupted had another {what}",
+                       what=", ".join(job.changed))
+            )  # fmt: skip
+        return _verify(printer, asked, job)
+
+
+def _verify(printer: Printer, asked: _Asked, job: Job | None) -> Verification:
     from kvwise.verify import verify  # noqa: PLC0415
 
     folder = None
-    if logs is not None:
-        folder = Path(logs)
+    if asked.logs is not None:
+        folder = Path(asked.logs)
         folder.mkdir(parents=True, exist_ok=True)
-    words = phrase("loading and generating on {engine}", engine=engine.name)
-    with printer.progress(words, runs) as advance:
+    runs = asked.runs or 1
+    with printer.progress(_doing(asked.engine, None), runs) as advance:
         return verify(
-            model,
-            launch,
-            engine=engine,
+            asked.model,
+            asked.launch,
+            engine=asked.engine,
             runs=runs,
+            full=asked.runs is not None,
+            prompt_tokens=asked.prompt_tokens,
             logs=folder,
-            simulate=simulate,
-            companions=companions_of(launch),
-            progress=lambda number, _: advance(number),
+            simulate=asked.simulate,
+            companions=companions_of(asked.launch),
+            progress=lambda pace: advance(pace.done, _doing(asked.engine, pace)),
+            job=job,
         )
+
+
+def _doing(engine: Engine, pace: Pace | None) -> Words:
+    if pace is None or pace.left_s is None:
+        return phrase("loading and generating on {engine}", engine=engine.name)
+    return phrase(
+        "loading and generating on {engine}: {done} of {total}, {left} left",
+        engine=engine.name,
+        done=pace.done,
+        total=pace.total,
+        left=clock(pace.left_s),
+    )
 
 
 def _show_command(printer: Printer, place: str, launch: Launch, engine: Engine) -> int:
@@ -135,146 +192,3 @@ def _show_command(printer: Printer, place: str, launch: Launch, engine: Engine) 
     else:
         printer.text(str(would), "command")
     return 0
-
-
-def _show(printer: Printer, verification: Verification) -> None:
-    engine = verification.engine
-    launch, context = verification.computed.launch, verification.computed.context
-    printer.text(
-        phrase(
-            "{engine}, -c {n_ctx}, {slots} slot(s), K {k}, V {v}, {runs} run(s)",
-            engine=engine.name,
-            n_ctx=context.n_ctx,
-            slots=context.n_seq_max,
-            k=launch.type_k,
-            v=launch.type_v,
-            runs=len(verification.attempts),
-        ),
-        "title",
-    )
-    printer.text()
-    printer.table(_rows_table(verification))
-    printer.text()
-    printer.table(_runs_table(verification.attempts))
-    printer.text()
-    _show_simulated(printer, verification)
-    printer.text(*_verdict(verification))
-
-
-def _rows_table(verification: Verification) -> Table:
-    columns = [
-        Column(phrase("what")),
-        Column(phrase("where")),
-        Column(phrase("computed bytes"), right=True),
-        Column(phrase("computed MiB"), right=True),
-        Column(phrase("simulated MiB"), right=True),
-        Column(phrase("measured MiB"), right=True),
-        Column(phrase("difference"), right=True),
-    ]
-    rows = [_cells(row) for row in verification.rows]
-    if verification.simulated is None:
-        at = 4
-        columns.pop(at)
-        for row in rows:
-            row.pop(at)
-    return Table(columns, rows)
-
-
-def _show_simulated(printer: Printer, verification: Verification) -> None:
-    """What the engine's own pass got wrong, or why there is none."""
-    if verification.simulated:
-        for note in verification.simulated.simulation.ledger.notes:
-            printer.text(phrase("note: {text}", text=note.message), "dim")
-        if any(row.name.endswith("_Mapped") for row in verification.rows):
-            text = phrase("the engine's pass reads weights into memory and maps no file")
-            printer.text(phrase("note: {text}", text=text), "dim")
-    if verification.unsimulated:
-        printer.text(phrase("not simulated: {why}", why=verification.unsimulated), "warn")
-    for row in verification.misjudged:
-        printer.text(
-            phrase(
-                "llama.cpp's own estimate is the one that is wrong on {where}: its pass shows "
-                "{shown} MiB of compute, it reserved {reserved}, as computed",
-                where=row.name,
-                shown=_printed(row.simulated),
-                reserved=_printed(row.measured),
-            ),
-            "warn",
-        )
-
-
-def _printed(total: Total | None) -> str:
-    return "" if total is None else " + ".join(str(part) for part in total.parts)
-
-
-def _cells(row: Row) -> list[Cell | Words]:
-    kind = {
-        "weights": phrase("weights"),
-        "cache": phrase("cache"),
-        "context": phrase("cache buffer"),
-        "output": phrase("output"),
-        "compute": phrase("compute"),
-    }[row.kind]
-    difference: Cell | Words = Cell("0", "good")
-    if not row.agrees:
-        difference = Cell(f"{row.difference / MIB:+,.2f} MiB", "bad" if row.decisive else "warn")
-    return [
-        kind,
-        row.name,
-        "" if row.computed is None else f"{row.computed:,}",
-        "" if row.computed is None else f"{row.computed / MIB:,.2f}",
-        _printed(row.simulated),
-        _printed(row.measured),
-        difference,
-    ]
-
-
-def _runs_table(attempts: tuple[Attempt, ...]) -> Table:
-    rows = []
-    for attempt in attempts:
-        outcome: Cell | Words = Cell(phrase("generated"), "good")
-        if attempt.error:
-            outcome = Cell(attempt.error, "bad")
-        speeds = [
-            f"{speed:,.1f}" if speed else ""
-            for speed in (attempt.prompt_per_s, attempt.decode_per_s)
-        ]
-        tokens = str(attempt.tokens or "")
-        rows.append((str(attempt.number + 1), f"{attempt.seconds:.1f}", tokens, *speeds, outcome))
-    return Table(
-        (
-            Column(phrase("run")),
-            Column(phrase("seconds"), right=True),
-            Column(phrase("tokens"), right=True),
-            Column(phrase("prompt tokens/s"), right=True),
-            Column(phrase("tokens/s"), right=True),
-            Column(phrase("outcome")),
-        ),
-        rows,
-    )
-
-
-def _verdict(verification: Verification) -> tuple[Words, str]:
-    decisive = [row for row in verification.rows if row.decisive]
-    wrong = [row for row in decisive if not row.agrees]
-    if wrong:
-        places = ", ".join(f"{row.name} {row.difference / MIB:+,.2f} MiB" for row in wrong)
-        return phrase("differs from the engine: {places}", places=places), "bad"
-    if verification.differs:
-        return phrase("a later run differs from the computed figures"), "bad"
-    if verification.failures:
-        return (
-            phrase(
-                "no difference, but {count} of {all} runs failed",
-                count=verification.failures,
-                all=len(verification.attempts),
-            ),
-            "bad",
-        )
-    return (
-        phrase(
-            "no difference: all {count} weights, cache and output lines agree with the engine",
-            count=len(decisive),
-        ),
-        "good",
-    )

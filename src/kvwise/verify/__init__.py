@@ -1,15 +1,17 @@
 """Computed beside measured: a real load, a real generation, and the difference per line.
 
-`verify` starts the engine N times, `compare` puts its buffer lines beside the ledger,
-`documents` makes the JSON of it. The engine prints sizes with two decimals of a MiB: a computed
-figure that would print the same has no difference.
+`run` tries a launch N times, `attempt` is one of them and `filling` its prompt, `compare` puts the
+engine's buffer lines beside the ledger, `summary` makes a few figures of many runs, `identity` and
+`codec` keep them, `documents` makes the JSON of it. The engine prints sizes with two decimals of a
+MiB: a computed figure that would print the same has no difference.
 """
 
 from __future__ import annotations
 
+from kvwise.verify.attempt import Attempt
 from kvwise.verify.compare import Row, compare, measured_ledger
 from kvwise.verify.documents import SCHEMA, verification_json
-from kvwise.verify.run import Attempt, Verification, verify
+from kvwise.verify.run import Verification, verify
 
 __all__ = [
     "SCHEMA",

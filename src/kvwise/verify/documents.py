@@ -7,8 +7,10 @@ from typing import Any
 from kvwise.memory.report import ledger_json
 from kvwise.text import say
 from kvwise.tiers import Tiers, tiers_json
+from kvwise.verify.attempt import Attempt, MemoryUse
 from kvwise.verify.compare import Row
-from kvwise.verify.run import Attempt, Verification
+from kvwise.verify.run import Verification
+from kvwise.verify.summary import Cause, Spread, Summary, summarise
 
 SCHEMA = "kvwise/verify/1"
 
@@ -37,7 +39,45 @@ def verification_json(verification: Verification, language: str = "en") -> dict[
         ),
         "measured": ledger_json(measured, language) if measured else None,
         "engine_misjudges": [row.name for row in verification.misjudged],
+        "summary": _summary(summarise(verification), language),
+        "tokens_per_slot": verification.fill,
         "attempts": [_attempt(attempt, language) for attempt in verification.attempts],
+    }
+
+
+def _summary(found: Summary, language: str) -> dict[str, Any]:
+    """Spreads are `{"min", "median", "max", "runs"}`, None where nothing was measured."""
+    return {
+        "failed": found.failed,
+        "causes": [_cause(cause, language) for cause in found.causes],
+        "runs_that_differ": found.differing,
+        "load_s": _spread(found.load_s),
+        "seconds": _spread(found.seconds),
+        "prompt_tokens_per_s": _spread(found.prompt_per_s),
+        "decode_tokens_per_s": _spread(found.decode_per_s),
+        "peak_rss_bytes": _spread(found.peak_bytes),
+        "own_bytes": _spread(found.own_bytes),
+        "growth_bytes": found.growth,
+        "grows": found.grows,
+        "device_growth_bytes": found.card_growth,
+        "contended_runs": found.contended,
+        "busy_cores": round(found.busy_cores, 2),
+        "threads": found.threads,
+        "cores": found.cores,
+    }
+
+
+def _spread(found: Spread | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {"min": found.least, "median": found.median, "max": found.most, "runs": found.count}
+
+
+def _cause(cause: Cause, language: str) -> dict[str, Any]:
+    return {
+        "ending": cause.ending,
+        "message": say(cause.why, language),
+        "runs": [number + 1 for number in cause.runs],
     }
 
 
@@ -79,5 +119,27 @@ def _attempt(attempt: Attempt, language: str) -> dict[str, Any]:
         "prompt_tokens_per_s": attempt.prompt_per_s,
         "decode_tokens_per_s": attempt.decode_per_s,
         "peak_rss_bytes": attempt.peak_rss_bytes,
+        "load_s": attempt.load_s,
+        "busy_cores": round(attempt.busy_cores, 2),
+        "memory": _memory(attempt.memory),
         "log": attempt.log,
+    }
+
+
+def _memory(found: MemoryUse | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "ready_bytes": found.ready,
+        "full_bytes": found.full,
+        "own_bytes": found.own,
+        "available_before_bytes": found.available,
+        "devices": [
+            {
+                "name": card.name,
+                "free_before_bytes": card.free_before,
+                "free_full_bytes": card.free_full,
+            }
+            for card in found.cards
+        ],
     }

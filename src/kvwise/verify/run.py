@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvwise.device import Device, Host
 from kvwise.engine.find import Engine, find
-from kvwise.engine.loaded import Loaded
-from kvwise.engine.outcome import EngineEnded, Outcome
 from kvwise.engine.process import Limits
-from kvwise.engine.server import SILENCE_S, Server, command
+from kvwise.engine.server import SILENCE_S, command
 from kvwise.engine.settings import Run
-from kvwise.errors import DoesNotFit, EngineError, KvwiseError, UsageError
+from kvwise.errors import DoesNotFit, KvwiseError, UsageError
 from kvwise.gguf.model import Model
+from kvwise.jobs import Job, Pace
 from kvwise.launch import Launch
 from kvwise.memory.account import ComputeMode, account
 from kvwise.memory.ledger import Ledger
@@ -26,40 +23,15 @@ from kvwise.simulate import simulation
 from kvwise.text import Phrase
 from kvwise.tiers import Tiers, tiers
 from kvwise.units import mib
-from kvwise.verify.compare import (
-    Row,
-    compare,
-    engine_devices,
-    engine_features,
-    measured_ledger,
-    with_simulated,
-)
+from kvwise.verify.attempt import Attempt, Seen, Trial, free_cores
+from kvwise.verify.codec import decode, encode
+from kvwise.verify.compare import Row, compare, measured_ledger, with_simulated
+from kvwise.verify.filling import room
+from kvwise.verify.identity import stamp
 
 PROMPT = "The key-value cache of a language model holds"
-Progress = Callable[[int, int], None]
-"""Called before each run with its number from 0, and how many there are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One run: what was generated, or why it failed. `seconds` from start to end."""
-
-    number: int
-    seconds: float
-    text: str = ""
-    tokens: int = 0
-    prompt_tokens: int = 0
-    prompt_per_s: float | None = None
-    decode_per_s: float | None = None
-    peak_rss_bytes: int = 0
-    error: Phrase | None = None
-    outcome: Outcome | None = None
-    rows: tuple[Row, ...] = ()
-    log: str | None = None
-
-    @property
-    def failed(self) -> bool:
-        return self.error is not None
+Progress = Callable[[Pace], None]
+"""Called before each run, and at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +39,7 @@ class Verification:
     """Everything that came out. `rows` are those of the first run that loaded.
 
     `simulated` is the engine's own no-alloc pass beside our figures; without it, `unsimulated` says
-    why when it was asked for.
+    why when it was asked for. `fill` = tokens sent to each slot, None for a short prompt.
     """
 
     computed: Ledger
@@ -78,6 +50,8 @@ class Verification:
     argv: tuple[str, ...]
     simulated: Tiers | None = None
     unsimulated: Phrase | None = None
+    fill: int | None = None
+    threads: int = 0
 
     @property
     def differs(self) -> bool:
@@ -113,6 +87,8 @@ def verify(
     runs: int = 1,
     prompt: str = PROMPT,
     n_predict: int = 16,
+    full: bool = False,
+    prompt_tokens: int | None = None,
     threads: int = 0,
     logs: Path | None = None,
     compute_mode: ComputeMode = "reserved",
@@ -120,15 +96,17 @@ def verify(
     progress: Progress | None = None,
     limits: Limits | None = None,
     companions: Companions = NONE,
+    job: Job | None = None,
 ) -> Verification:
     """Load `model` from disk with exactly `launch` and generate, `runs` times.
 
-    The rules are those of the engine's build when it is known. `devices` None = those that the
-    engine says it uses. `simulate` puts its own no-alloc pass beside both. Raises DoesNotFit when
-    the host would run out of memory, UsageError for what the engine cannot be told, Refused when
-    llama.cpp would refuse; a run that fails is counted, not raised.
+    `full` fills every slot to its end, `prompt_tokens` so far. `job` keeps each run, so that what
+    was interrupted goes on. The rules are those of the engine's build when it is known. `devices`
+    None = those that the engine says it uses. `simulate` puts its own no-alloc pass beside both.
+    Raises DoesNotFit when the host would run out of memory, UsageError for what the engine cannot
+    be told, Refused when llama.cpp would refuse; a run that fails is counted, not raised.
     """
-    path = _path_of(model)
+    path = path_of(model)
     engine = engine or find()
     if engine.build:
         launch = replace(launch, build=engine.build)
@@ -139,26 +117,39 @@ def verify(
     if not devices:
         _check_host(expected, host)
     limits = limits or Limits(silence_s=SILENCE_S, available_bytes=_available)
-    run = Run(threads=threads or free_cores())
-    job = _Job(path, launch, engine, run, limits, prompt, n_predict)
-    attempts: list[Attempt] = []
-    first: tuple[Ledger, tuple[Row, ...]] | None = None
-    for number in range(runs):
-        if progress:
-            progress(number, runs)
-        attempt, loaded = job.attempt(number, logs / f"run-{number + 1}.log" if logs else None)
-        if loaded is not None and loaded.main is not None and loaded.main.used:
-            ledger = sums.beside(loaded)
-            attempt = replace(attempt, rows=compare(ledger, loaded))
-            first = first or (ledger, attempt.rows)
-        attempts.append(attempt)
-    computed, rows = first or (expected, ())
+    threads = threads or free_cores()
+    run = Run(threads=job.note("threads", threads) if job else threads)
+    tokens = _tokens(expected, prompt_tokens, n_predict) if full or prompt_tokens else None
+    trial = Trial(path, launch, engine, run, limits, prompt, n_predict, tokens)
+    attempts = _Runs(trial, sums, logs, stamp(path)).all(runs, job, progress)
+    first = next((attempt for attempt in attempts if attempt.rows), None)
+    computed = sums.beside(first.seen) if first and first.seen else expected
+    rows = first.rows if first else ()
     measured = measured_ledger(computed, rows) if first else None
     beside, why = _simulated(path, computed, engine, host) if simulate and first else (None, None)
     if beside is not None:
         rows = with_simulated(rows, beside.simulation)
-    argv = tuple(command(path, launch, engine, job.run))
-    return Verification(computed, measured, rows, tuple(attempts), engine, argv, beside, why)
+    argv = tuple(command(path, launch, engine, trial.run))
+    return Verification(
+        computed, measured, rows, attempts, engine, argv, beside, why, tokens, trial.run.threads
+    )
+
+
+def _tokens(expected: Ledger, asked: int | None, n_predict: int) -> int:
+    """Tokens to send to each slot. Raises UsageError when it cannot hold them and the answer."""
+    context, launch = expected.context, expected.launch
+    most = room(context, expected.model.n_ctx_train)
+    most = min(most, context.n_ubatch) if launch.embeddings else most - n_predict
+    if asked is not None and asked > most:
+        raise UsageError(
+            "a slot takes at most {most:,} tokens beside the answer, not {asked:,}",
+            most=most,
+            asked=asked,
+            hint="take a larger context (-c), or fewer --prompt-tokens",
+        )
+    if most < 1:
+        raise UsageError("this context has no room for a prompt", hint="take a larger -c")
+    return most if asked is None else asked
 
 
 def _simulated(
@@ -174,25 +165,8 @@ def _simulated(
         return None, error.phrase
 
 
-def _check_devices(server: Server) -> None:
-    missing = server.missing_devices()
-    if missing:
-        raise EngineError("the engine runs without {devices}", devices=", ".join(missing))
-
-
 def _available() -> int:
     return this_host().available_bytes
-
-
-def free_cores() -> int:
-    """Cores that nobody uses now, at least 1 and never all.
-
-    The engine's threads wait for each other by spinning: with as many threads as cores and any
-    other work on them, generation was measured 50 times slower.
-    """
-    cores = os.cpu_count() or 2
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    return max(1, min(cores - 1, cores - round(load)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,69 +190,52 @@ class _Sums:
             companions=self.companions,
         )
 
-    def beside(self, loaded: Loaded) -> Ledger:
+    def beside(self, seen: Seen) -> Ledger:
         """For the machine as the engine saw it: its GPUs, and what it was compiled to use."""
-        features, seen = engine_features(loaded), self
+        features, mine = seen.features, self
         if features is not None:
             host = replace(self.host, cpu_features=features)
             launch = replace(self.launch, repack=self.launch.repack and bool(features))
-            seen = replace(self, host=host, launch=launch)
-        return seen.ledger(engine_devices(loaded) if self.devices is None else self.devices)
+            mine = replace(self, host=host, launch=launch)
+        return mine.ledger(seen.devices if self.devices is None else self.devices)
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
-    """One launch to be run several times."""
+class _Runs:
+    """All runs of a trial, each compared as soon as it is over."""
 
-    path: str
-    launch: Launch
-    engine: Engine
-    run: Run
-    limits: Limits
-    prompt: str
-    n_predict: int
+    trial: Trial
+    sums: _Sums
+    logs: Path | None
+    stamp: tuple[int, int]  # of the model file at the start
 
-    def attempt(self, number: int, log: Path | None) -> tuple[Attempt, Loaded | None]:
-        """Load, generate, stop; a failure is part of the result."""
-        started = time.monotonic()
-        attempt = Attempt(number, 0.0, log=str(log) if log else None)
-        server: Server | None = None
-        try:
-            server = Server.start(
-                self.path, self.launch, engine=self.engine, run=self.run, log=log,
-                limits=self.limits,
-            )  # fmt: skip
-            attempt = self._generate(server, attempt)
-            _check_devices(server)
-            outcome = server.stop()
-            error = None if outcome.clean else outcome.sentence
-            attempt = replace(attempt, outcome=outcome, error=error)
-        except EngineError as error:
-            ended = error.outcome if isinstance(error, EngineEnded) else None
-            attempt = replace(attempt, error=error.phrase, outcome=ended)
-        finally:
-            if server is not None:
-                server.close()
-        peak = attempt.outcome.peak_rss_bytes if attempt.outcome else 0
-        attempt = replace(attempt, seconds=time.monotonic() - started, peak_rss_bytes=peak)
-        return attempt, server.loaded if server is not None else None
+    def all(self, runs: int, job: Job | None, progress: Progress | None) -> tuple[Attempt, ...]:
+        if job is not None:
+            keys = [str(number) for number in range(runs)]
+            return decode(job.run(keys, lambda key: encode(self._one(int(key))), progress))  # type: ignore[no-any-return]
+        attempts: list[Attempt] = []
+        for number in range(runs):
+            if progress:
+                progress(Pace(number, runs, 0, None))
+            attempts.append(self._one(number))
+        return tuple(attempts)
 
-    def _generate(self, server: Server, attempt: Attempt) -> Attempt:
-        if self.launch.embeddings:
-            vectors = server.embed([self.prompt])
-            return replace(attempt, text=f"{len(vectors[0])} dimensions")
-        answer = server.complete(self.prompt, self.n_predict)
-        return replace(
-            attempt,
-            text=answer.text,
-            tokens=answer.tokens,
-            prompt_tokens=answer.prompt_tokens,
-            prompt_per_s=answer.prompt_per_s,
-            decode_per_s=answer.decode_per_s,
-        )
+    def _one(self, number: int) -> Attempt:
+        if stamp(self.trial.path) != self.stamp:
+            raise UsageError(
+                "{path} was changed while its runs went on",
+                path=self.trial.path,
+                hint="--fresh starts again with what is there now",
+            )
+        log = self.logs / f"run-{number + 1}.log" if self.logs else None
+        attempt, loaded = self.trial.attempt(number, log)
+        if loaded is None or loaded.main is None or not loaded.main.used or attempt.seen is None:
+            return attempt
+        return replace(attempt, rows=compare(self.sums.beside(attempt.seen), loaded))
 
 
-def _path_of(model: Model) -> str:
+def path_of(model: Model) -> str:
+    """The file to load. Raises UsageError when the model is no GGUF file here."""
     path = Path(model.path)
     try:
         with path.open("rb") as file:
