@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from kvwise.launch import Launch
 from kvwise.memory.ledger import Ledger
-from kvwise.plan.quality import quality_of
 
 CELLS = 256  # llama.cpp pads a context to whole blocks of this many cells
 _UNKNOWN = 1 << 62  # nothing is known to be missing
@@ -21,8 +21,10 @@ class Candidate:
     launch: Launch
     ledger: Ledger
     full: bool  # every layer and expert is on the GPUs
-    host_read: int  # bytes per token from host memory, weights and cache
+    host_read: int  # bytes per token from host memory, weights and cache, at the least context
     limit: int  # tokens per slot beyond which the model was not trained
+    quality: str  # class of the cache types
+    level: Mapping[str, Any] = field(default_factory=dict)  # how much is offloaded (`offload.py`)
     shared: bool = False  # all slots at once draw on one unified cache
 
     @property
@@ -42,19 +44,25 @@ class Candidate:
     def all_bytes(self) -> int:
         return sum(line.total_bytes for line in self.ledger.lines)
 
-    @property
-    def quality(self) -> str:
-        return quality_of(self.launch.type_k, self.launch.type_v)
+    @cached_property
+    def gpu_seconds(self) -> float:
+        """What the GPUs need at least to read weights and cache once; 0 = not known."""
+        seconds = 0.0
+        for line, device in zip(self.ledger.lines, self.ledger.devices, strict=False):
+            if not device.bandwidth_bytes_per_s:
+                return 0.0
+            seconds += (line.weights_bytes + line.context_bytes) / device.bandwidth_bytes_per_s
+        return seconds
 
     @property
     def pair(self) -> tuple[str, str]:
         return self.launch.type_k, self.launch.type_v
 
 
-def slack_of(ledger: Ledger, more: Sequence[int] = ()) -> int:
-    """Bytes left on the tightest device, its reserve set aside; negative = misses by so much.
+def lefts(ledger: Ledger, more: Sequence[int] = ()) -> list[int]:
+    """Bytes left on each line, its reserve set aside; negative = misses by so much.
 
-    `more`: bytes that each line is to hold beside its own.
+    `more`: bytes that each line is to hold beside its own. A line of unknown size never misses.
     """
     left: list[int] = []
     for number, line in enumerate(ledger.lines):
@@ -66,8 +74,19 @@ def slack_of(ledger: Ledger, more: Sequence[int] = ()) -> int:
         room = line.headroom_bytes - reserve - beside
         if line.max_block_bytes is not None and line.largest_block_bytes > line.max_block_bytes:
             room = min(room, line.max_block_bytes - line.largest_block_bytes)
+        if line.unplaced_bytes:
+            room = min(room, -line.unplaced_bytes)
         left.append(room)
-    return min(left)
+    return left
+
+
+def slack_of(ledger: Ledger, more: Sequence[int] = (), *, gpus: bool = False) -> int:
+    """Bytes left on the tightest line, reserve set aside; negative = misses by so much.
+
+    `gpus` leaves the host out, which fills when the GPUs do not.
+    """
+    left = lefts(ledger, more)
+    return min(left[:-1] if gpus and len(left) > 1 else left)
 
 
 def missing(ledger: Ledger) -> int:

@@ -15,23 +15,31 @@ from kvwise.memory.ledger import Ledger
 from kvwise.memory.parts.companions import NONE, Companions
 from kvwise.options import to_argv
 from kvwise.plan import commands
+from kvwise.plan.binds import Binds, binds
 from kvwise.plan.candidate import Candidate
+from kvwise.plan.costs import Cost, costs
 from kvwise.plan.goal import Goal
+from kvwise.plan.hunt import polished
 from kvwise.plan.impossible import Attempt, relaxed, sentence
 from kvwise.plan.ladder import ladder
 from kvwise.plan.order import alternatives, best
+from kvwise.plan.quality import SOURCED, Grades
 from kvwise.plan.search import Search
 from kvwise.plan.speed import Speed, estimate
+from kvwise.plan.trades import trades, undominated
 from kvwise.plan.why import reasons
 from kvwise.text import Phrase
 
 _ALTERNATIVES = 5
-_QUALITY_BASIS = "cache types"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A launch that fits, with what it costs, how fast it is at most, and why it is here."""
+    """A launch that fits, with what it costs, how fast it is at most, and why it is here.
+
+    `binds` says what keeps the choice of a plan from holding more; `step` what a rung of the
+    ladder gives up against the one before.
+    """
 
     launch: Launch
     ledger: Ledger
@@ -39,6 +47,11 @@ class Choice:
     quality: str
     speed: Speed
     why: tuple[Phrase, ...] = ()
+    quality_basis: str = "cache types"
+    binds: Binds | None = None
+    step: Phrase | None = None
+    costs: tuple[Cost, ...] = ()
+    trades: Phrase | None = None  # what an alternative gives and takes against the choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +91,20 @@ def plan(
     fixed: Collection[str] = (),
     host: Host | None = None,
     companions: Companions = NONE,
+    grades: Grades = SOURCED,
 ) -> Plan:
     """The best settings for `goal` on `devices` (none = the host alone).
 
     `launch` holds the user's settings; the Launch fields named in `fixed` are kept; `companions`
-    are the opened files of its draft, projector and adapters. Raises Impossible (with the nearest
+    are the opened files of its draft, projector and adapters; `grades` say what each pair of cache
+    types costs this model, if that was measured. Raises Impossible (with the nearest
     plan that can be met), UsageError, ModelError.
     """
     goal = goal or Goal()
     slots = goal.slots or 1
     base = launch or Launch(model=model.path, n_seq_max=slots, n_outputs_max=slots)
     ask = partial(_account, companions=companions)
-    search = Search(model, devices, host, goal, base, frozenset(fixed), ask)
+    search = Search(model, devices, host, goal, base, frozenset(fixed), ask, grades)
     found = search.candidates()
     if not found:
         raise _impossible(search)
@@ -110,14 +125,22 @@ def _account(
 
 
 def _made(search: Search, found: Sequence[Candidate]) -> Plan:
-    goal = search.goal
-    chosen = best(found, goal, search.ubatches())
-    others = alternatives(found, chosen, goal, search.ubatches(), _ALTERNATIVES)
+    goal, sizes, grades = search.goal, search.ubatches(), search.grades
+    first = best(found, goal, sizes, grades)
+    chosen = polished(search, first)
+    others = alternatives([*found, chosen], chosen, goal, sizes, _ALTERNATIVES, grades)
+    others = [each for each in others if each is not first]
+    choice = replace(_choice(search, chosen, explained=True), binds=binds(search, chosen))
+    shown = [_choice(search, each, explained=True) for each in others]
+    shown = [shown[number] for number in undominated(choice, shown)]
     return Plan(
         goal=goal,
-        choice=_choice(search, chosen, explained=True),
-        alternatives=tuple(_choice(search, each, explained=True) for each in others),
-        ladder=tuple(_choice(search, each) for each in ladder(search, chosen)),
+        choice=choice,
+        alternatives=tuple(replace(each, trades=trades(choice, each)) for each in shown),
+        ladder=tuple(
+            replace(_choice(search, rung.candidate), step=rung.reason)
+            for rung in ladder(search, chosen)
+        ),
         fixed=tuple(sorted(search.fixed)),
     )
 
@@ -125,9 +148,16 @@ def _made(search: Search, found: Sequence[Candidate]) -> Plan:
 def _choice(search: Search, candidate: Candidate, *, explained: bool = False) -> Choice:
     depth = min(search.goal.prompt_tokens or search.goal.enough, candidate.slot_tokens)
     speed = estimate(candidate.ledger, depth, host=search.host)
-    why = reasons(search, candidate, speed) if explained else ()
+    found = costs(search, candidate, speed) if explained else ()
     return Choice(
-        candidate.launch, candidate.ledger, candidate.slot_tokens, candidate.quality, speed, why
+        launch=candidate.launch,
+        ledger=candidate.ledger,
+        slot_tokens=candidate.slot_tokens,
+        quality=candidate.quality,
+        speed=speed,
+        why=reasons(search, candidate, speed, found) if explained else (),
+        costs=found,
+        quality_basis=search.grades.basis(*candidate.pair),
     )
 
 
@@ -144,6 +174,8 @@ def _impossible(search: Search) -> DoesNotFit | Refused:
             search.base,
             attempt.fixed,
             search.account,
+            search.grades,
+            search.ledgers,
         )
         found = nearer.candidates()
         if found:

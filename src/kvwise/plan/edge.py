@@ -8,12 +8,13 @@ Slack = Callable[[int], int | None]
 """What is left at a point: negative = misses by so much, None = cannot be had at all."""
 
 
-def edge(slack: Slack, good: int, bad: int, first: int | None = None) -> int:
+def edge(slack: Slack, good: int, bad: int, rough: Slack | None = None) -> int:
     """The last point that has something left on the way from `good` (which has) to `bad`.
 
-    Looks at `first` and beside it if there is a guess. Else guesses where a straight line would
-    cross zero, looks beside the guess, then halves, so that a curve that is not straight costs
-    no more than three times the halving alone.
+    `rough` is a cheap guess of the same curve that may learn from every question asked: its own
+    edge is looked at first, and the point beside it once it agrees. Else guesses where a straight
+    line would cross zero, looks beside the guess, then halves, so that a curve that is not
+    straight costs no more than three times the halving alone.
     """
     ends: dict[int, int | None] = {}
     moved_good, turn = True, 0
@@ -26,8 +27,8 @@ def edge(slack: Slack, good: int, bad: int, first: int | None = None) -> int:
     while abs(bad - good) > 1:
         step = 1 if bad > good else -1
         distance = abs(bad - good) // 2
-        if turn == 0 and first is not None:
-            distance = abs(first - good)
+        if turn < _TRUSTED and rough is not None:
+            distance = abs(edge(rough, good, bad) - good)
         elif turn % 3 == 0:
             left_good, left_bad = left_at(good), left_at(bad)
             if left_good is not None and left_bad is not None:
@@ -43,3 +44,6 @@ def edge(slack: Slack, good: int, bad: int, first: int | None = None) -> int:
             bad = probe
         turn += 1
     return good
+
+
+_TRUSTED = 6  # questions that a rough guess may place

@@ -29,7 +29,7 @@ class Purpose:
     grow: bool = True  # what is left of the memory goes into a longer context
 
 
-_BALANCED = ("on_gpu", "enough", "quality", "fast", "ubatch", "context", "frugal")
+_BALANCED = ("on_gpu", "enough", "quality", "fast", "ubatch", "context", "swift", "frugal")
 
 PURPOSES: dict[str, Purpose] = {
     "chat": Purpose(4096, 16384, "high", _BALANCED),
@@ -39,7 +39,9 @@ PURPOSES: dict[str, Purpose] = {
     "max-context": Purpose(
         512, 2 * MOST_TOKENS, "medium", ("context", "fast", "quality", "ubatch", "frugal")
     ),
-    "max-speed": Purpose(2048, 4096, "high", ("fast", "plain", "ubatch", "quality", "context")),
+    "max-speed": Purpose(
+        2048, 4096, "high", ("fast", "plain", "swift", "ubatch", "quality", "context")
+    ),
     "min-memory": Purpose(4096, 4096, "medium", ("on_gpu", "frugal", "quality"), grow=False),
 }
 

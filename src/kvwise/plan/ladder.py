@@ -3,81 +3,143 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from kvwise.plan.candidate import CELLS, Candidate
-from kvwise.plan.offload import Level, is_full
-from kvwise.plan.quality import PAIRS, meets, quality_of
+from kvwise.plan.candidate import CELLS, Candidate, slack_of
+from kvwise.plan.edge import edge
+from kvwise.plan.offload import FIELDS, is_full
+from kvwise.plan.quality import PAIRS, meets
 from kvwise.plan.search import Search
-from kvwise.units import MIB
+from kvwise.text import Phrase, phrase
+from kvwise.units import MIB, show
 
 _RUNGS = 6
 _SMALLEST_UBATCH = 64
+_LEAST_EXTRA = 256 * MIB  # what the first rung keeps free beside the reserve, at least
 
 
-def ladder(search: Search, chosen: Candidate) -> list[Candidate]:
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A safer launch, and in words what it gives up against the one before."""
+
+    candidate: Candidate
+    reason: Phrase
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    changes: dict[str, Any]
+    reason: Phrase
+
+
+def ladder(search: Search, chosen: Candidate) -> list[Rung]:
     """Launches that each need clearly less on the fullest GPU than the one before.
 
-    What the user fixed stays; the prompt still fits as long as it can; then layers go to the host.
+    First more is kept free, then the micro-batch, the cache types, the context and at last the
+    layers give way. What the user fixed stays; the prompt still fits as long as it can.
     """
-    rungs: list[Candidate] = []
+    rungs: list[Rung] = []
     here = chosen
     while len(rungs) < _RUNGS:
-        lower = next(_lower(search, here), None)
+        lower = next(_lower(search, here, first=not rungs), None)
         if lower is None:
             break
         rungs.append(lower)
-        here = lower
+        here = lower.candidate
     return rungs
 
 
-def _lower(search: Search, here: Candidate) -> Iterator[Candidate]:
-    for changes in _steps(search, here):
-        level = _level(here) | {
-            name: changes[name] for name in ("n_gpu_layers", "n_cpu_moe") if name in changes
+def _lower(search: Search, here: Candidate, *, first: bool) -> Iterator[Rung]:
+    for step in _steps(search, here, first=first):
+        level = dict(here.level) | {
+            name: step.changes[name] for name in FIELDS if name in step.changes
         }
-        found = search.with_changes(here.launch, changes, level)
+        found = search.with_changes(here.launch, step.changes, level)
         if found and _weight(here) - _weight(found) >= _worth(here):
-            yield found
+            yield Rung(found, step.reason)
 
 
-def _steps(search: Search, here: Candidate) -> Iterator[dict[str, Any]]:
+def _steps(search: Search, here: Candidate, *, first: bool) -> Iterator[_Step]:
     """Changes to try, gentlest first."""
     launch, fixed = here.launch, search.fixed
+    if first and "n_ctx" not in fixed:
+        yield from _keep_more_free(search, here)
     if "n_ubatch" not in fixed and launch.n_ubatch // 2 >= _SMALLEST_UBATCH:
-        yield {"n_ubatch": launch.n_ubatch // 2}
+        yield _Step(
+            {"n_ubatch": launch.n_ubatch // 2},
+            phrase("a micro-batch of {half} needs less to compute in", half=launch.n_ubatch // 2),
+        )
+    yield from _smaller_types(search, here)
     if "n_ctx" not in fixed:
-        context = here.ledger.context.n_ctx
-        least = -(-max(search.least, CELLS) // CELLS) * CELLS * search.slots
+        context, least = here.ledger.context.n_ctx, _least(search)
         tokens = max(context * 3 // 4 // search.unit * search.unit, least)
         if tokens < context:
-            yield {"n_ctx": tokens}
-    if not {"type_k", "type_v"} & set(fixed) and here.pair in PAIRS:
-        for k, v in PAIRS[PAIRS.index(here.pair) + 1 :]:
-            if meets(quality_of(k, v), search.goal.floor):
-                yield {"type_k": k, "type_v": v}
+            yield _Step({"n_ctx": tokens}, _shorter(context - tokens))
     yield from _offload_more(search, here)
 
 
-def _offload_more(search: Search, here: Candidate) -> Iterator[dict[str, Any]]:
+def _keep_more_free(search: Search, here: Candidate) -> Iterator[_Step]:
+    """The longest context that leaves the reserve once more."""
+    reserves = [device.reserve_bytes or 0 for device in here.ledger.devices]
+    extra = max(*reserves, _LEAST_EXTRA) if reserves else _LEAST_EXTRA
+    unit, least = search.unit, _least(search)
+
+    def left(units: int) -> int | None:
+        ledger = search.ledger(search.with_context(here.launch, units * unit))
+        return None if ledger is None else slack_of(ledger) - extra
+
+    low, high = least // unit, here.ledger.context.n_ctx // unit
+    at_least = left(low) if low < high else None
+    if at_least is None or at_least < 0:
+        return
+    tokens = edge(left, low, high) * unit
+    yield _Step(
+        {"n_ctx": tokens},
+        phrase(
+            "{size} more stay free: the context is {less:,} tokens shorter",
+            size=show(extra),
+            less=here.ledger.context.n_ctx - tokens,
+        ),
+    )
+
+
+def _shorter(tokens: int) -> Phrase:
+    return phrase("the context is {less:,} tokens shorter", less=tokens)
+
+
+def _smaller_types(search: Search, here: Candidate) -> Iterator[_Step]:
+    if {"type_k", "type_v"} & set(search.fixed) or here.pair not in PAIRS:
+        return
+    for k, v in PAIRS[PAIRS.index(here.pair) + 1 :]:
+        if meets(search.grades.of(k, v), search.goal.floor):
+            yield _Step(
+                {"type_k": k, "type_v": v}, phrase("the cache is kept in {k} and {v}", k=k, v=v)
+            )
+
+
+def _offload_more(search: Search, here: Candidate) -> Iterator[_Step]:
     steps = list(search.levels)
-    now = _level(here)
-    index = next((at for at, step in enumerate(steps) if step == now), 0)
-    if is_full(now, search.model):
+    index = next((at for at, step in enumerate(steps) if step == here.level), 0)
+    if is_full(here.level, search.model):
         index = 0
     stride = max(1, len(steps) // 8)
     if index + stride < len(steps):
-        yield dict(steps[index + stride])
+        nothing = {name: _NOTHING[name] for name in FIELDS if name not in search.fixed}
+        yield _Step(
+            nothing | dict(steps[index + stride]),
+            phrase("more of the model stays in the host's memory"),
+        )
 
 
-def _level(candidate: Candidate) -> Level:
-    launch = candidate.launch
-    level: Level = {"n_gpu_layers": launch.n_gpu_layers}
-    if launch.n_cpu_moe:
-        level["n_cpu_moe"] = launch.n_cpu_moe
-    if not launch.offload_kqv:
-        level["offload_kqv"] = False
-    return level
+_NOTHING: dict[str, Any] = {
+    "n_gpu_layers": -1, "n_cpu_moe": 0, "override_tensor": (), "offload_kqv": True,
+}  # fmt: skip
+
+
+def _least(search: Search) -> int:
+    """The shortest context that holds what must be held, in whole blocks."""
+    return -(-min(search.least, search.trained) // CELLS) * CELLS * search.slots
 
 
 def _worth(here: Candidate) -> int:

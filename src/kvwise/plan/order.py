@@ -7,28 +7,36 @@ from dataclasses import dataclass
 
 from kvwise.plan.candidate import Candidate
 from kvwise.plan.goal import Goal
-from kvwise.plan.quality import CLASSES, PAIRS
+from kvwise.plan.quality import CLASSES, SOURCED, Grades
 
 _NEARLY = 0.9  # a context this close to enough is enough
 _SHARES = 8  # below that, contexts are compared in eighths of enough
-_HARDLY_SLOWER = 1.15  # this much more read from the host is worth a better context or cache
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """What a candidate is judged against."""
+    """What a candidate is judged against.
+
+    `plain`: fewest bytes per token from the host with the best cache types. A smaller cache may
+    spend what it frees on context instead of layers, but never gives up a layer for it.
+    """
 
     goal: Goal
     ubatches: Sequence[int]
-    fastest: int  # fewest bytes per token from the host of all that reach the goal
-
-    def hardly_slower(self, candidate: Candidate) -> bool:
-        return candidate.host_read <= self.fastest * _HARDLY_SLOWER
+    plain: int
+    grades: Grades
 
 
-def best(candidates: Sequence[Candidate], goal: Goal, ubatches: Sequence[int]) -> Candidate:
+def best(
+    candidates: Sequence[Candidate],
+    goal: Goal,
+    ubatches: Sequence[int],
+    grades: Grades = SOURCED,
+) -> Candidate:
     """The best candidate by the goal's own order; there must be one."""
-    field = _Field(goal, ubatches, min(each.host_read for each in candidates))
+    first = min(grades.rank(each.pair) for each in candidates)
+    plain = min(each.host_read for each in candidates if grades.rank(each.pair) == first)
+    field = _Field(goal, ubatches, plain, grades)
     names = goal.terms.order
     return max(candidates, key=lambda each: tuple(_VALUE[name](each, field) for name in names))
 
@@ -39,12 +47,7 @@ def _enough(candidate: Candidate, field: _Field) -> float:
 
 
 def _on_gpu(candidate: Candidate, field: _Field) -> float:
-    return 0 if field.hardly_slower(candidate) else -candidate.host_read
-
-
-def _quality(candidate: Candidate, _: _Field) -> float:
-    rank = PAIRS.index(candidate.pair) if candidate.pair in PAIRS else len(PAIRS)
-    return -(CLASSES.index(candidate.quality) * len(PAIRS) + rank)
+    return 0 if candidate.host_read <= field.plain else -candidate.host_read
 
 
 _VALUE: dict[str, Callable[[Candidate, _Field], float]] = {  # larger is better
@@ -52,19 +55,21 @@ _VALUE: dict[str, Callable[[Candidate, _Field], float]] = {  # larger is better
     "enough": _enough,
     "on_gpu": _on_gpu,
     "fast": lambda each, _: -each.host_read,
-    "quality": _quality,
+    "swift": lambda each, _: -each.gpu_seconds,
+    "quality": lambda each, field: -field.grades.rank(each.pair),
     "plain": lambda each, _: each.quality == "lossless",
     "ubatch": lambda each, field: -field.ubatches.index(each.launch.n_ubatch),
     "frugal": lambda each, _: -(each.gpu_bytes or each.all_bytes),
 }
 
 
-def alternatives(
+def alternatives(  # noqa: PLR0917  (what `best` takes, and how many)
     candidates: Sequence[Candidate],
     chosen: Candidate,
     goal: Goal,
     ubatches: Sequence[int],
     most: int,
+    grades: Grades = SOURCED,
 ) -> list[Candidate]:
     """Up to `most` others, each better than every other one in context, quality or speed.
 
@@ -73,7 +78,8 @@ def alternatives(
     alike: dict[object, Candidate] = {}
     for each in candidates:
         kind = (each.pair, each.host_read)
-        alike[kind] = best([each, *([alike[kind]] if kind in alike else [])], goal, ubatches)
+        both = [each, *([alike[kind]] if kind in alike else [])]
+        alike[kind] = best(both, goal, ubatches, grades)
     alike.pop((chosen.pair, chosen.host_read), None)
     others = [
         each

@@ -2,11 +2,15 @@
 
 The order was measured (KL divergence against f16 at llama.cpp b10605, SmolLM2 135M and
 Gemma 3 270M, 512-token chunks): q8_0 on either side stays at the noise of a changed batch size;
-4 bits on V alone cost 3 times that, 5 bits on both 4 times, 4 bits on K 12 times. Models differ:
-the class is a floor to plan with, `kvwise bench --quality` measures.
+4 bits on V alone cost 3 times that, 5 bits on both 4 times, 4 bits on K 12 times. Public figures
+agree on the order and differ widely in size between models (docs/quality.md lists them with
+their sources): the class is a floor to plan with, `Grades.measured` takes what this machine found.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from kvwise.text import template
 
@@ -30,6 +34,14 @@ PAIRS = (
 )
 """K and V types worth planning with, best quality first."""
 
+_MOST_DIVERGENCE = (0.001, 0.01, 0.1)
+"""Mean KL divergence from f16, in nats, up to which a pair is lossless, high, medium. The first is
+the noise of another batch size; Llama 3 8B lies at 0.001 with q8_0 and at 0.01 to 0.02 with 4 bits
+on V (ggml-org/llama.cpp#7412)."""
+
+_LEAST_AGREEMENT = (0.99, 0.97, 0.90)
+"""Share of tokens whose most likely successor stays the same, for the same classes."""
+
 
 def quality_of(type_k: str, type_v: str) -> str:
     """The class of a pair of cache types; K weighs more than V."""
@@ -45,3 +57,53 @@ def quality_of(type_k: str, type_v: str) -> str:
 def meets(quality: str, floor: str) -> bool:
     """Whether a class is good enough for `--min-quality`."""
     return CLASSES.index(quality) <= QUALITIES.index(floor)
+
+
+@dataclass(frozen=True, slots=True)
+class Fidelity:
+    """What a measurement found of a pair of cache types on one model, against f16.
+
+    `divergence` is the mean KL divergence in nats, `agreement` the share of equal top tokens
+    (0 to 1), None = not measured.
+    """
+
+    type_k: str
+    type_v: str
+    divergence: float
+    agreement: float | None = None
+
+
+def class_of(found: Fidelity) -> str:
+    """The class that a measurement earns: by the worse of its two figures."""
+    by_divergence = sum(found.divergence > most for most in _MOST_DIVERGENCE)
+    by_agreement = 0
+    if found.agreement is not None:
+        by_agreement = sum(found.agreement < least for least in _LEAST_AGREEMENT)
+    return CLASSES[max(by_divergence, by_agreement)]
+
+
+@dataclass(frozen=True, slots=True)
+class Grades:
+    """The class of each pair: as measured on this model, else by the sourced rule."""
+
+    known: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    @classmethod
+    def measured(cls, results: Iterable[Fidelity]) -> Grades:
+        """Grades out of measurements of the model in question on this machine; the last counts."""
+        return cls({(each.type_k, each.type_v): class_of(each) for each in results})
+
+    def of(self, type_k: str, type_v: str) -> str:
+        return self.known.get((type_k, type_v)) or quality_of(type_k, type_v)
+
+    def basis(self, type_k: str, type_v: str) -> str:
+        """`measured` or `cache types`."""
+        return "measured" if (type_k, type_v) in self.known else "cache types"
+
+    def rank(self, pair: tuple[str, str]) -> int:
+        """Smaller is better; among equals as `PAIRS` has them."""
+        place = PAIRS.index(pair) if pair in PAIRS else len(PAIRS)
+        return CLASSES.index(self.of(*pair)) * (len(PAIRS) + 1) + place
+
+
+SOURCED = Grades()

@@ -1,14 +1,13 @@
-"""Candidates: launches that keep what the user fixed, fit the machine, and hold the most context.
+"""What a request may try, and whether it fits: launches that keep what the user fixed.
 
 Everything is asked of `account`, so a candidate fits by the same figures that the ledger shows.
-Memory grows with the context almost linearly, but the compute buffer is not monotonic: the
-search closes in on the edge, then steps over it to see whether a longer context fits after all.
+`hunt.py` walks through what is allowed here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -18,20 +17,23 @@ from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory import flash
 from kvwise.memory.ledger import Ledger
-from kvwise.memory.placement import HOST
+from kvwise.memory.placement import HOST, buffer_name
 from kvwise.options import change
 from kvwise.plan.asking import Account, Ledgers
 from kvwise.plan.candidate import CELLS, Candidate, missing, slack_of
-from kvwise.plan.edge import edge
 from kvwise.plan.goal import Goal
 from kvwise.plan.offload import Level, is_full, levels
-from kvwise.plan.quality import PAIRS, meets, quality_of
-from kvwise.plan.speed import Weights, host_reads, weights_read
+from kvwise.plan.quality import PAIRS, SOURCED, Grades, meets
+from kvwise.plan.speed.work import work
+from kvwise.plan.split import Splits
+from kvwise.units import MIB
 
 UBATCHES = (512, 256, 128)
 _LARGE_UBATCHES = (2048, 1024)
-_STEPS_BEYOND = 2  # how far to look past the edge for a context that fits after all
 _LONGEST = 1 << 27  # an engine asked for more dies before it says why (engine-facts.md 0.8)
+_CLEARLY = 96 * MIB  # a guess after a launch that is alike is never so far off
+_SPLIT = frozenset({"tensor_split", "split_mode", "main_gpu"})
+_DRAFT_TYPES = frozenset({"draft_type_k", "draft_type_v"})
 
 
 @dataclass
@@ -45,20 +47,24 @@ class Search:
     base: Launch
     fixed: Collection[str]
     account: Account
+    grades: Grades = field(default=SOURCED)
+    asked: Ledgers | None = None  # what another request about the same machine found
     found_any: bool = False  # a launch was taken by the engine, whether it fits or not
     closest: int | None = None  # fewest bytes by which a launch missed
 
     @cached_property
     def ledgers(self) -> Ledgers:
+        if self.asked is not None:
+            return self.asked
         return Ledgers(self.model, self.devices, self.host, self.account)
+
+    @cached_property
+    def splits(self) -> Splits:
+        return Splits(self.ledgers)
 
     @property
     def refusals(self) -> Sequence[Refused]:
         return self.ledgers.refusals
-
-    @cached_property
-    def weights(self) -> Weights:
-        return weights_read(self.model)
 
     @cached_property
     def slots(self) -> int:
@@ -81,6 +87,13 @@ class Search:
         return self.goal.least(self.trained)
 
     @cached_property
+    def most(self) -> int:
+        """Tokens that a slot may hold: what the model was trained for, or what is enough."""
+        least = min(self.least, self.trained)
+        grows = self.goal.terms.grow
+        return max(least, self.trained if grows else min(self.goal.enough, self.trained))
+
+    @cached_property
     def start(self) -> Launch:
         """The user's launch with slots and build settled, before anything is searched."""
         changes: dict[str, Any] = {"fit": False}
@@ -92,29 +105,53 @@ class Search:
                 changes["kv_unified"] = False
         return change(self.base, **changes)
 
-    @property
+    # -- what may be tried -----------------------------------------------------
+
+    @cached_property
     def levels(self) -> Sequence[Level]:
+        """How much may be offloaded, nothing first."""
         found = levels(self.model, len(self.devices), self.fixed)
         if self.goal.never_offload and self.devices:
             full = [level for level in found if is_full(level, self.model)]
             return full or found[:1]
         return found
 
-    # -- what may be tried -----------------------------------------------------
+    @cached_property
+    def seats(self) -> Sequence[dict[str, Any]]:
+        """Which GPUs may be used: all of them, and fewer of the largest where there are several."""
+        free: list[dict[str, Any]] = [{}]
+        if len(self.devices) < 2 or not self.splits_freely or "devices" in self.fixed:
+            return free
+        by_size = sorted(self.devices, key=lambda gpu: -gpu.free_bytes)
+        for count in range(len(by_size) - 1, 0, -1):
+            kept = by_size[:count]
+            free.append({"devices": tuple(buffer_name(d) for d in self.devices if d in kept)})
+        fastest = max(self.devices, key=lambda gpu: gpu.bandwidth_bytes_per_s or 0)
+        if fastest.bandwidth_bytes_per_s and fastest is not by_size[0]:
+            free.append({"devices": (buffer_name(fastest),)})
+        return free
+
+    @cached_property
+    def splits_freely(self) -> bool:
+        """Whether the shares of several GPUs are ours to choose."""
+        known = all(device.free_bytes for device in self.devices)
+        layered = self.base.split_mode == "layer"
+        return len(self.devices) > 1 and layered and known and not _SPLIT & set(self.fixed)
 
     def pairs(self) -> list[tuple[str, str]]:
         """Pairs of cache types that the user's flags and the quality floor admit, best first."""
         k = self.base.type_k if "type_k" in self.fixed else None
         v = self.base.type_v if "type_v" in self.fixed else None
-        other = (k or v or "f16") if self.model.is_mla else "f16"  # it wants both alike
+        alike = self.model.is_mla or self.model.architecture == "deepseek4"
+        other = (k or v or "f16") if alike else "f16"  # it wants both alike
         alone = (k or other, v or other)
         if (k and v) or not self._has_cache:
             return [alone]
         pairs = [pair for pair in PAIRS if k in (None, pair[0]) and v in (None, pair[1])] or [alone]
-        if self.model.is_mla:
+        if alike:
             pairs = [pair for pair in pairs if pair[0] == pair[1]] or [alone]
-        good = [pair for pair in pairs if meets(quality_of(*pair), self.goal.floor)]
-        return good or pairs[:1]
+        good = [pair for pair in pairs if meets(self.grades.of(*pair), self.goal.floor)]
+        return sorted(good, key=self.grades.rank) or pairs[:1]
 
     @property
     def _has_cache(self) -> bool:
@@ -137,23 +174,81 @@ class Search:
             return UBATCHES[::-1]
         return UBATCHES
 
+    def launch_of(self, pair: tuple[str, str], ubatch: int) -> Launch:
+        """The start with cache types and a micro-batch, before its context and its level."""
+        changes: dict[str, Any] = {"type_k": pair[0], "type_v": pair[1], "n_ubatch": ubatch}
+        if ubatch > self.start.n_batch and "n_batch" not in self.fixed:
+            changes["n_batch"] = ubatch
+        launch = change(self.start, **changes)
+        if self.start.spec_types and not _DRAFT_TYPES & set(self.fixed):
+            return self._with_draft(launch, pair)
+        return launch
+
+    def _with_draft(self, launch: Launch, pair: tuple[str, str]) -> Launch:
+        """The draft's cache in the same types, if its heads allow: what that loses only costs a
+        guess now and then, never the answer."""
+        drafted = change(launch, draft_type_k=pair[0], draft_type_v=pair[1])
+        taken = self.ledgers.bare(self.sized(drafted, self.least))
+        return launch if taken is None else drafted
+
     # -- asking ----------------------------------------------------------------
+
+    def sized(self, launch: Launch, tokens: int) -> Launch:
+        """The launch with room for so many tokens per slot."""
+        if "n_ctx" in self.fixed:
+            return launch
+        return change(launch, n_ctx=-(-tokens // CELLS) * self.unit)
+
+    def settled(self, launch: Launch) -> Launch:
+        """The launch with the best split over several GPUs."""
+        return self.splits.exact(launch) if self.splits_freely else launch
 
     def ledger(self, launch: Launch) -> Ledger | None:
         """The ledger of a launch, or None where the engine would refuse it."""
         return self.ledgers.whole(launch)
 
-    def _hopeless(self, launch: Launch) -> bool:
-        """Whether a launch surely misses, and by no less than another one did."""
-        if not self.found_any or self.closest is None:
-            return False
-        bare = self.ledgers.bare(launch)
-        return bare is not None and missing(bare) >= self.closest
+    def slack(self, launch: Launch, *, gpus: bool = False) -> int | None:
+        """Bytes left on the tightest device, its reserve set aside; None where it is refused.
+
+        What is missing may be a guess, and that something is missing may be one where a launch
+        that is alike misses clearly; that nothing is missing never is.
+        """
+        guess = self._surely_misses(launch, gpus=gpus)
+        if guess is not None:
+            return guess
+        ledger = self.ledger(self.settled(launch))
+        if ledger is None or self._attention_leaves_gpu(ledger):
+            return None
+        return slack_of(ledger, gpus=gpus)
+
+    def rough_slack(self, launch: Launch, *, gpus: bool = False) -> int | None:
+        """The same by the compute buffers seen so far."""
+        if self.splits_freely:
+            launch = self.splits.rough(launch)
+        return self.ledgers.rough_slack(launch, gpus=gpus)
+
+    def _surely_misses(self, launch: Launch, *, gpus: bool = False) -> int | None:
+        """A guess of what is missing where that something is needs no graph; None = it may fit."""
+        bare = self.ledgers.bare(
+            self.splits.rough(launch, computing=False) if self.splits_freely else launch
+        )
+        if bare is None:
+            return None
+        rough = self.rough_slack(launch, gpus=gpus)
+        known = self.ledgers.known_near(launch, bare.context.n_ctx)
+        missed = slack_of(bare, gpus=gpus)
+        if missed < 0:
+            return min(missed, missed if rough is None else rough)
+        return rough if known and rough is not None and rough < -_CLEARLY else None
 
     def fitting(self, launch: Launch, level: Level) -> Candidate | None:
         """The launch as a candidate if the engine takes it and it fits."""
-        if self._hopeless(launch):
-            return None
+        if self.found_any and self.closest is not None:
+            short = self._surely_misses(launch)
+            if short is not None:
+                self.closest = min(self.closest, -short)
+                return None
+        launch = self.settled(launch)
         ledger = self.ledger(launch)
         if ledger is None:
             return None
@@ -164,28 +259,28 @@ class Search:
         if short:
             self.closest = min(short, self.closest or short)
             return None
-        reads = host_reads(self.weights, launch, len(self.devices)) + self._cache_read(ledger)
-        full = bool(self.devices) and is_full(level, self.model)
-        shared = launch.kv_unified and self.goal.slots is not None
-        return Candidate(launch, ledger, full, reads, self.trained, shared)
+        return Candidate(
+            launch=launch,
+            ledger=ledger,
+            full=bool(self.devices) and is_full(level, self.model),
+            host_read=self._host_read(ledger),
+            limit=self.trained,
+            quality=self.grades.of(launch.type_k, launch.type_v),
+            level=level,
+            shared=launch.kv_unified and self.goal.slots is not None,
+        )
 
-    def at(self, launch: Launch, tokens_per_slot: int, level: Level) -> Candidate | None:
-        tokens = _blocks(tokens_per_slot) * self.unit
-        return self.fitting(change(launch, n_ctx=tokens), level)
-
-    def _cache_read(self, ledger: Ledger) -> int:
-        """Bytes of cache on the host that a token reads when the context is well used."""
-        if not self.devices:
-            return 0
-        used = min(self.goal.enough * self.slots, ledger.context.n_ctx)
-        return ledger.host.context_bytes * used // max(1, ledger.context.n_ctx)
+    def _host_read(self, ledger: Ledger) -> int:
+        """Bytes that a token reads from the host at the least context, the same for all."""
+        return work(ledger, min(self.least, ledger.context.n_ctx_seq))[-1].read_bytes
 
     def _attention_leaves_gpu(self, ledger: Ledger) -> bool:
         """Whether a GPU lacks flash attention for cache types that nobody insists on.
 
         A quantized V cache forces it on; what a GPU cannot do then runs on the CPU.
         """
-        if {"type_k", "type_v"} <= set(self.fixed) or quality_of(*_types(ledger)) == "lossless":
+        types = ledger.context.type_k, ledger.context.type_v
+        if {"type_k", "type_v"} <= set(self.fixed) or self.grades.of(*types) == "lossless":
             return False
         layers = flash.attention_layers(self.model, ledger.context)
         homes = ((layer, ledger.placement.of(layer)) for layer in layers)
@@ -206,108 +301,8 @@ class Search:
     ) -> Candidate | None:
         return self.fitting(change(launch, **changes), level)
 
-    # -- searching -------------------------------------------------------------
-
-    def longest(self, launch: Launch, level: Level, least: int, most: int) -> Candidate | None:
-        """The candidate with the longest context of `least` to `most` tokens per slot."""
-        if "n_ctx" in self.fixed:
-            return self.fitting(launch, level)
-        low, high = _blocks(least), max(_blocks(least), _blocks(most))
-        best, top = (self.at(launch, blocks * CELLS, level) for blocks in (low, high))
-        if best is None or top is not None:
-            return top
-        last = edge(lambda blocks: self._slack(launch, blocks * CELLS), low, high)
-        further = [blocks for blocks in range(last + 2, last + 2 + _STEPS_BEYOND) if blocks < high]
-        found = [self.at(launch, blocks * CELLS, level) for blocks in (last, *further)]
-        return [each for each in found if each][-1]
-
-    def first_level(self, launch: Launch, tokens: int) -> tuple[Level, Candidate] | None:
-        """The fastest level at which a slot of `tokens` tokens fits."""
-        steps = self.levels
-        context = None if "n_ctx" in self.fixed else tokens
-
-        def slack(at: int) -> int | None:
-            return self._slack(change(launch, **steps[at]), context)
-
-        def roughly(at: int) -> int | None:
-            return self.ledgers.rough_slack(self._sized(change(launch, **steps[at]), context))
-
-        first, last, left = 0, len(steps) - 1, slack(0)
-        if left is None or left < 0:
-            first = edge(slack, last, 0, edge(roughly, last, 0))
-        settled = change(launch, **steps[first])
-        found = (
-            self.fitting(settled, steps[first])
-            if context is None
-            else self.at(settled, context, steps[first])
-        )
-        return (steps[first], found) if found else None
-
-    def _slack(self, launch: Launch, tokens: int | None) -> int | None:
-        """Bytes left on the tightest device, its reserve set aside; None where it is refused.
-
-        What is missing may be a guess; that something is missing never is.
-        """
-        launch = self._sized(launch, tokens)
-        bare = self.ledgers.bare(launch)
-        if bare is not None and missing(bare):
-            return self.ledgers.rough_slack(launch)
-        ledger = self.ledger(launch)
-        if ledger is None or self._attention_leaves_gpu(ledger):
-            return None
-        return slack_of(ledger)
-
-    def _sized(self, launch: Launch, tokens: int | None) -> Launch:
-        return launch if tokens is None else change(launch, n_ctx=_blocks(tokens) * self.unit)
-
     def candidates(self) -> list[Candidate]:
         """Fitting launches worth comparing; empty if nothing reaches the goal's least context."""
-        return [found for found in self._candidates() if found.slot_tokens >= self.least]
+        from kvwise.plan.hunt import hunt  # noqa: PLC0415  (it walks through a search)
 
-    def _candidates(self) -> Iterator[Candidate]:
-        least = min(self.least, self.trained)
-        grow = self.goal.terms.grow
-        most = max(least, self.trained if grow else min(self.goal.enough, self.trained))
-        for pair in self.pairs():
-            saturated = False
-            for ubatch in self.ubatches():
-                launch = self._with(pair, ubatch)
-                level = self.levels[0]
-                found = self.longest(change(launch, **level), level, least, most)
-                if found:
-                    yield found
-                    saturated = saturated or found.slot_tokens >= most
-                if found is None or not saturated:
-                    yield from self._offloaded(launch, least, most, ubatch)
-            if saturated and self.goal.purpose != "min-memory":
-                return  # a smaller cache type could not give more context
-
-    def _offloaded(self, launch: Launch, least: int, most: int, ubatch: int) -> Iterator[Candidate]:
-        if len(self.levels) < 2 or ubatch != self.ubatches()[0]:
-            return
-        targets = sorted({least, min(self.goal.enough, most), most})
-        for tokens in targets:
-            found = self.first_level(launch, tokens)
-            if found is None:
-                return
-            level, candidate = found
-            yield self.longest(change(launch, **level), level, tokens, most) or candidate
-        if "offload_kqv" not in self.fixed:  # the cache alone in the host's memory
-            level = dict(self.levels[0]) | {"offload_kqv": False}
-            on_host = self.longest(change(launch, **level), level, least, most)
-            if on_host:
-                yield on_host
-
-    def _with(self, pair: tuple[str, str], ubatch: int) -> Launch:
-        changes: dict[str, Any] = {"type_k": pair[0], "type_v": pair[1], "n_ubatch": ubatch}
-        if ubatch > self.start.n_batch and "n_batch" not in self.fixed:
-            changes["n_batch"] = ubatch
-        return change(self.start, **changes)
-
-
-def _blocks(tokens: int) -> int:
-    return -(-tokens // CELLS)
-
-
-def _types(ledger: Ledger) -> tuple[str, str]:
-    return ledger.context.type_k, ledger.context.type_v
+        return [found for found in hunt(self) if found.slot_tokens >= self.least]

@@ -1,0 +1,172 @@
+"""The walk through what a search allows: for each kind of launch, how far it can go.
+
+Memory grows with the context almost linearly, but the compute buffer is not monotonic: the walk
+closes in on the edge, then steps over it to see whether a longer context fits after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvwise.launch import Launch
+from kvwise.options import change
+from kvwise.plan.candidate import CELLS, Candidate
+from kvwise.plan.edge import edge
+from kvwise.plan.offload import Level
+from kvwise.plan.search import Search
+
+_STEPS_BEYOND = 2  # how far to look past the edge for a context that fits after all
+
+
+def hunt(search: Search) -> Iterator[Candidate]:
+    """Fitting launches, the best cache types first."""
+    least, most = min(search.least, search.trained), search.most
+    plain: Level | None = None
+    found_any = False
+    for pair in search.pairs():
+        saturated = False
+        for ubatch in search.ubatches():
+            launch = search.launch_of(pair, ubatch)
+            whole = list(_whole(search, launch, least, most))
+            yield from whole
+            found_any = found_any or bool(whole)
+            saturated = saturated or any(each.slot_tokens >= most for each in whole)
+            first = ubatch == search.ubatches()[0]
+            if saturated or not (first or not found_any):
+                continue
+            for each in _offloaded(search, launch, plain):
+                found_any = True
+                plain = plain or dict(each.level)
+                yield each
+        if saturated and search.goal.purpose != "min-memory":
+            return  # a smaller cache type could not give more context
+
+
+def _whole(search: Search, launch: Launch, least: int, most: int) -> Iterator[Candidate]:
+    """Everything on the GPUs: on all of them, or on fewer that are enough."""
+    level = search.levels[0]
+    for seat in search.seats:
+        found = longest(search, change(launch, **level, **seat), level, least, most)
+        if found:
+            yield found
+
+
+def _offloaded(search: Search, launch: Launch, plain: Level | None) -> Iterator[Candidate]:
+    """The fastest levels at which the least and enough fit, the level of the plain cache types
+    with all the context that fits there, and the cache alone in the host's memory."""
+    if len(search.levels) < 2:
+        return
+    least, most = min(search.least, search.trained), search.most
+    targets = {least, min(search.goal.enough, most)}
+    if search.goal.terms.order[0] == "context":
+        targets.add(most)
+    reached, seen = 0, []
+    for tokens in sorted(targets):
+        if reached >= tokens:
+            continue
+        found = first_level(search, launch, tokens)
+        if found is None:
+            break
+        best = longest(search, change(launch, **found.level), found.level, tokens, most) or found
+        reached = best.slot_tokens
+        seen.append(found.level)
+        yield best
+    if plain is not None and seen and plain not in seen:
+        found = longest(search, change(launch, **plain), plain, least, most)
+        if found:
+            yield found
+    if "offload_kqv" not in search.fixed:
+        level = dict(search.levels[0]) | {"offload_kqv": False}
+        on_host = longest(search, change(launch, **level), level, least, most)
+        if on_host:
+            yield on_host
+
+
+def longest(
+    search: Search, launch: Launch, level: Level, least: int, most: int
+) -> Candidate | None:
+    """The candidate with the longest context of `least` to `most` tokens per slot."""
+    if "n_ctx" in search.fixed:
+        return search.fitting(launch, level)
+    low, high = _blocks(least), max(_blocks(least), _blocks(most))
+
+    def at(blocks: int) -> Launch:
+        return search.sized(launch, blocks * CELLS)
+
+    best, top = (search.fitting(at(blocks), level) for blocks in (low, high))
+    if best is None or top is not None:
+        return top
+    last = edge(
+        lambda blocks: search.slack(at(blocks)),
+        low,
+        high,
+        lambda blocks: search.rough_slack(at(blocks)),
+    )
+    further = [blocks for blocks in range(last + 2, last + 2 + _STEPS_BEYOND) if blocks < high]
+    found = [search.fitting(at(blocks), level) for blocks in (last, *further)]
+    return next((each for each in reversed(found) if each), best)
+
+
+def first_level(search: Search, launch: Launch, tokens: int) -> Candidate | None:
+    """The candidate at the fastest level at which a slot of `tokens` tokens fits."""
+    steps = search.levels
+
+    def at(number: int) -> Launch:
+        return search.sized(change(launch, **steps[number]), tokens)
+
+    def left(number: int) -> int | None:
+        return search.slack(at(number), gpus=True)
+
+    def rough(number: int) -> int | None:
+        return search.rough_slack(at(number), gpus=True)
+
+    first, last = 0, len(steps) - 1
+    most = left(0)
+    if most is None or most < 0:
+        least = left(last)
+        if least is None or least < 0:
+            search.fitting(at(last), steps[last])  # says what is missing
+            return None
+        first = edge(left, last, 0, rough)
+    return search.fitting(at(first), steps[first])
+
+
+def polished(search: Search, found: Candidate) -> Candidate:
+    """The candidate, or what is better in nothing but one more step that fits after all.
+
+    Edges were sought one at a time; a step of layers can fit where the context ended, and the
+    other way round.
+    """
+    better: Candidate | None = found
+    while better is not None:
+        found = better
+        better = None
+        above = one_step_less_offloaded(search, found)
+        if above is not None:
+            better = search.fitting(*above)
+        grows = search.goal.terms.grow and found.slot_tokens < search.most
+        if better is None and "n_ctx" not in search.fixed and grows:
+            better = search.fitting(one_step_more(search, found), found.level)
+    return found
+
+
+def one_step_more(search: Search, found: Candidate) -> Launch:
+    """The launch with one block of cells more for every slot, and its split to be found anew."""
+    launch = change(found.launch, n_ctx=found.ledger.context.n_ctx + search.unit)
+    return change(launch, tensor_split=()) if search.splits_freely else launch
+
+
+def one_step_less_offloaded(search: Search, found: Candidate) -> tuple[Launch, Level] | None:
+    """The launch with one tensor or layer more on the GPUs; None where no level says how."""
+    steps, level = list(search.levels), dict(found.level)
+    if level not in steps[1:]:
+        return None
+    above = steps[steps.index(level) - 1]
+    nothing = {"n_cpu_moe": 0, "override_tensor": ()}
+    kept = {name: value for name, value in nothing.items() if name not in search.fixed}
+    launch = change(found.launch, **{**kept, **above})
+    return (change(launch, tensor_split=()) if search.splits_freely else launch), above
+
+
+def _blocks(tokens: int) -> int:
+    return -(-tokens // CELLS)

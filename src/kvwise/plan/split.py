@@ -1,0 +1,153 @@
+"""How several unequal GPUs share the layers: the split that leaves the fullest of them most.
+
+llama.cpp gives each device in turn a run of layers, the output last (`-sm layer`), by the
+proportions of `-ts`; proportions that are numbers of layers give exactly these runs
+(src/llama-model.cpp load_tensors, get_layer_buft_list, b10605). Left alone it shares by free
+memory, whatever the layers weigh and whatever a device holds besides. Which run fits where is
+arithmetic on what every layer weighs and keeps; compute buffers are guessed from those seen, and
+the ledger of the split has the last word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kvwise.launch import Launch
+from kvwise.memory.ledger import Cache, Ledger
+from kvwise.memory.placement import HOST
+from kvwise.memory.weights import weigh
+from kvwise.options import change
+from kvwise.plan.asking import Ledgers
+from kvwise.plan.candidate import slack_of
+from kvwise.units import MIB
+
+_LAYER = re.compile(r"^blk\.(\d+)\.")
+_ROUNDS = 3  # ledgers asked for one split: a compute buffer moves hardly any layer
+_NEARLY = 16 * MIB  # by so much a compute buffer may shrink when a layer moves
+_HALVINGS = 48  # of the slack, down to single bytes
+
+
+@dataclass
+class Splits:
+    """The best split of each launch, found once."""
+
+    ledgers: Ledgers
+    _exact: dict[Launch, Launch] = field(default_factory=dict)
+
+    def rough(self, launch: Launch, *, computing: bool = True) -> Launch:
+        """The launch with the split that looks best now, with or without compute buffers."""
+        bare = self.ledgers.bare(launch)
+        if bare is None or bare.placement.n_gpu < 2:
+            return launch
+        work = self.ledgers.guess(launch, bare.context.n_ctx) if computing else ()
+        return _shared(launch, bare, work)
+
+    def exact(self, launch: Launch) -> Launch:
+        """The launch with a split that fits by its ledger, or the best that was looked at."""
+        if launch not in self._exact:
+            self._exact[launch] = self._settled(launch)
+        return self._exact[launch]
+
+    def _settled(self, launch: Launch) -> Launch:
+        tried: dict[Launch, int] = {}
+        split = self.rough(launch)
+        while split not in tried and len(tried) < _ROUNDS:
+            ledger, bare = self.ledgers.whole(split), self.ledgers.bare(split)
+            if ledger is None or bare is None:
+                break
+            tried[split] = slack_of(ledger)
+            if tried[split] >= 0 or ledger.placement.n_gpu < 2:
+                break
+            pairs = zip(ledger.lines, bare.lines, strict=True)
+            work = [line.total_bytes - without.total_bytes for line, without in pairs]
+            split = _shared(launch, bare, work)
+            after = self.ledgers.bare(split)
+            if after is None or slack_of(after, work) < -_NEARLY:
+                break
+        return max(tried, key=lambda each: tried[each]) if tried else split
+
+
+def _shared(launch: Launch, bare: Ledger, work: Sequence[int]) -> Launch:
+    counts = share(units(bare), rooms(bare, work))
+    return change(launch, tensor_split=tuple(float(count) for count in counts))
+
+
+def units(ledger: Ledger) -> list[int]:
+    """Bytes that each layer on the GPUs takes there, weights and caches; the output last."""
+    model, placement = ledger.model, ledger.placement
+    n_all = model.n_layer_all
+    sizes = [0] * (n_all + 1)
+    gpus = ledger.devices[: placement.n_gpu]
+    table = model.header.by_name
+    for slot, device in weigh(model, ledger.launch, placement, gpus).where.items():
+        if device == HOST:
+            continue
+        match = _LAYER.match(slot)
+        tensor = table.get(slot) or table.get("token_embd.weight")
+        layer = int(match[1]) if match else n_all
+        if tensor is not None and layer <= n_all:
+            sizes[layer] += tensor.nbytes
+    if ledger.context.offload_kqv:
+        for cache in ledger.caches:
+            for layer, size in _kept(cache):
+                if layer < n_all:
+                    sizes[layer] += size
+    return sizes[n_all + 1 - placement.gpu_layers :]
+
+
+def _kept(cache: Cache) -> list[tuple[int, int]]:
+    """(layer, bytes) of one cache."""
+    rows = [
+        (cache.k_row[at] if at < len(cache.k_row) else 0)
+        + (cache.v_row[at] if at < len(cache.v_row) else 0)
+        for at in range(len(cache.layers))
+    ]
+    total = sum(rows)
+    if not total:
+        return [(layer, cache.nbytes // len(cache.layers)) for layer in cache.layers]
+    return [
+        (layer, cache.nbytes * row // total) for layer, row in zip(cache.layers, rows, strict=True)
+    ]
+
+
+def rooms(ledger: Ledger, work: Sequence[int]) -> list[int]:
+    """Bytes that each GPU has for layers: free, without reserve, driver, drafts, compute."""
+    found = []
+    for number in range(ledger.placement.n_gpu):
+        line, device = ledger.lines[number], ledger.devices[number]
+        taken = line.overhead_bytes + line.extra_bytes + (device.reserve_bytes or 0)
+        compute = work[number] if number < len(work) else 0
+        found.append((line.free_bytes or 0) - taken - compute)
+    return found
+
+
+def share(sizes: Sequence[int], room: Sequence[int]) -> list[int]:
+    """How many units each GPU gets, in order, so that the one with least left has most left."""
+    most = max(room)
+    least = min(room) - sum(sizes)
+    counts = _filled(sizes, room, least) or [len(sizes)] + [0] * (len(room) - 1)
+    low, high = least, most
+    for _ in range(_HALVINGS):
+        if high - low <= 1:
+            break
+        middle = (low + high) // 2
+        found = _filled(sizes, room, middle)
+        if found is None:
+            high = middle
+        else:
+            low, counts = middle, found
+    return counts
+
+
+def _filled(sizes: Sequence[int], room: Sequence[int], spare: int) -> list[int] | None:
+    """Units per GPU when each is filled in turn until only `spare` is left; None = too many."""
+    counts, at = [], 0
+    for space in room:
+        left, first = space - spare, at
+        while at < len(sizes) and sizes[at] <= left:
+            left -= sizes[at]
+            at += 1
+        counts.append(at - first)
+    return counts if at == len(sizes) else None

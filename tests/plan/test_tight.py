@@ -1,0 +1,124 @@
+"""A plan uses a card up to the last step: nothing more fits, or it says which other limit ends it.
+
+The quick test looks at a sample of the zoo, the slow one at all of it, on cards of 2 to 80 GiB,
+one and two of them, by generic and by CUDA rules.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from kvwise.device import Device
+from kvwise.errors import Refused
+from kvwise.launch import Launch
+from kvwise.memory.account import account
+from kvwise.options import change
+from kvwise.plan.candidate import missing
+from kvwise.plan.choose import Choice, Impossible, plan
+from kvwise.plan.goal import Goal
+
+from .setup import ZOO, gpu, model
+
+NAMES = sorted(path.name.removesuffix(".json.gz") for path in ZOO.glob("*.json.gz"))
+SIZES = (2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 80)
+KINDS = ("cuda", "generic")
+HOST = None  # the host's memory is no limit here
+GOALS = ("chat", "document", "max-context")
+
+
+def machines() -> list[tuple[Device, ...]]:
+    """One card, and two unequal ones: a size and one a third of it."""
+    found: list[tuple[Device, ...]] = []
+    for kind in KINDS:
+        for size in SIZES:
+            found.append((gpu(size, kind=kind),))
+            found.append((gpu(size, kind=kind), gpu(max(1, size / 3), kind=kind, index=1)))
+    return found
+
+
+def check(name: str, devices: Sequence[Device], purpose: str) -> str:
+    """What binds the plan, after it was made sure of; empty = there is none."""
+    try:
+        made = plan(model(name), devices, Goal(purpose), host=HOST)
+    except (Impossible, Refused):
+        return ""
+    choice = made.choice
+    assert _short(name, choice.launch, devices) == 0
+    binds = choice.binds
+    assert binds is not None
+    more = change(choice.launch, n_ctx=choice.ledger.context.n_ctx + binds.step_tokens)
+    if binds.context == "memory":
+        assert binds.device
+        assert binds.misses_by_bytes > 0
+        for launch in _split_otherwise(more, devices):
+            assert _short(name, launch, devices) > 0
+    elif binds.context == "training":
+        assert choice.slot_tokens == model(name).n_ctx_train
+    elif binds.context == "goal":
+        assert choice.slot_tokens >= min(made.goal.enough, model(name).n_ctx_train)
+    else:
+        assert binds.context == "refused"
+        assert _short(name, more, devices) is None
+    _check_layers(name, choice, devices)
+    return f"{binds.context} {binds.layers}"
+
+
+def _check_layers(name: str, choice: Choice, devices: Sequence[Device]) -> None:
+    binds, launch = choice.binds, choice.launch
+    assert binds is not None
+    everything = model(name).n_layer_all + 1
+    if binds.layers is None:
+        assert launch.n_gpu_layers in (-1, everything)
+        assert not launch.n_cpu_moe
+        assert not launch.override_tensor
+        assert launch.offload_kqv
+    elif binds.layers == "memory":
+        assert binds.layers_device
+        assert binds.layers_miss_bytes > 0
+        if launch.n_gpu_layers < everything:
+            above = replace(launch, n_gpu_layers=launch.n_gpu_layers + 1, tensor_split=())
+            if len(devices) == 1:
+                assert _short(name, above, devices) > 0
+
+
+def _split_otherwise(launch: Launch, devices: Sequence[Device]) -> Iterator[Launch]:
+    """The launch, and those with one layer moved from a GPU to its neighbour."""
+    yield launch
+    counts = list(launch.tensor_split)
+    for giver, taker in zip(range(len(counts)), range(1, len(counts)), strict=False):
+        for a, b in ((giver, taker), (taker, giver)):
+            moved = list(counts)
+            moved[a] -= 1
+            moved[b] += 1
+            if min(moved) >= 0 and any(moved):
+                yield replace(launch, tensor_split=tuple(moved))
+
+
+def _short(name: str, launch: Launch, devices: Sequence[Device]) -> int | None:
+    """Bytes by which a launch misses, its reserve kept; None = llama.cpp refuses it."""
+    try:
+        return missing(account(model(name), launch, devices, host=HOST))
+    except Refused:
+        return None
+
+
+def _sample(count: int) -> list[tuple[str, int, str]]:
+    dice = random.Random(5)
+    machine = range(len(machines()))
+    return [(name, dice.choice(machine), dice.choice(GOALS)) for name in dice.sample(NAMES, count)]
+
+
+@pytest.mark.parametrize(("name", "machine", "purpose"), _sample(30))
+def test_one_step_more_does_not_fit(name: str, machine: int, purpose: str) -> None:
+    check(name, machines()[machine], purpose)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_one_step_more_does_not_fit_anywhere(name: str) -> None:
+    ends = [check(name, devices, "chat") for devices in machines()]
+    assert ends
