@@ -1,0 +1,110 @@
+"""llama.cpp's own `--fit` and kvwise's plan, side by side: same memory, same margin.
+
+    python benchmarks/against_fit FOLDER [--grid sample|full|tiny] [--minutes N] [--output FILE]
+
+FOLDER (or KVWISE_ORACLE_BIN) holds llama-fit-params. Models are sparse twins of zoo headers, cards
+are virtual, so it runs anywhere; one process at a time. Answers are kept (`--kept FILE`), so that a
+run can be stopped and taken up again; `--losses FILE` lists every case where llama.cpp's choice is
+better than ours. With --output the page of docs is written from all that was asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+import losses
+import page
+from asking import Asked, ask, take_turns
+from grid import Case, cases
+from kept import Kept, Row, version
+
+from kvwise.engine.find import binary
+from kvwise.errors import KvwiseError
+from kvwise.paths import cache_dir
+
+BEGAN = time.monotonic()
+
+
+def progress(words: str) -> None:
+    print(f"{time.monotonic() - BEGAN:6.0f} s  {words}", file=sys.stderr, flush=True)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python benchmarks/against_fit")
+    folder = os.environ.get("KVWISE_ORACLE_BIN")
+    parser.add_argument("folder", nargs="?", default=folder, help="where llama-fit-params is")
+    parser.add_argument("--grid", default="sample", choices=("sample", "full", "tiny"))
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--kept", default=str(cache_dir() / "against_fit.jsonl"))
+    parser.add_argument("--losses")
+    parser.add_argument("--only-theirs", action="store_true", help="ask llama.cpp alone, and keep")
+    parser.add_argument(
+        "--turns", type=int, default=40, help="cases asked once more, for the clock"
+    )
+    parser.add_argument("--output")
+    given = parser.parse_args()
+    if not given.folder:
+        parser.error("name the FOLDER of llama-fit-params")
+    return given
+
+
+def main() -> None:
+    given = arguments()
+    tool = Path(given.folder) / "llama-fit-params"
+    build = binary(tool).build or "unknown"
+    asked = Asked(tool, build, Kept(Path(given.kept)), version())
+    rows, failed = _rows(asked, given)
+    if given.only_theirs:
+        return
+    if given.losses:
+        _write(given.losses, losses.text(rows, asked.version))
+    turns = [_turn(asked, Case(**row["case"])) for row in rows[: given.turns]]
+    wanted = sum(1 for _ in cases(given.grid))
+    found = page.write(rows, turns, failed, page.Asked(build, given.grid, wanted))
+    print(found)
+    if given.output:
+        _write(given.output, found)
+
+
+def _rows(asked: Asked, given: argparse.Namespace) -> tuple[list[Row], list[str]]:
+    """Everything that was asked, and why some could not be, until time is up."""
+    rows: list[Row] = []
+    failed: list[str] = []
+    wanted = list(cases(given.grid))
+    for number, case in enumerate(wanted, 1):
+        if time.monotonic() - BEGAN > given.minutes * 60:
+            progress(f"time is up after {number - 1} of {len(wanted)} cases")
+            break
+        try:
+            row = ask(asked, case, only_theirs=given.only_theirs)
+        except KvwiseError as error:
+            failed.append(f"{case.name}: {error}")
+            progress(failed[-1])
+            continue
+        rows.append(row)
+        if given.only_theirs:
+            progress(f"{number}/{len(wanted)}  {case.name}")
+            continue
+        progress(f"{number}/{len(wanted)}  {case.name}: {losses.words(row)}")
+        if given.losses and number % 10 == 0:
+            _write(given.losses, losses.text(rows, asked.version))
+    return rows, failed
+
+
+def _turn(asked: Asked, case: Case) -> Row:
+    progress(f"for the clock: {case.name}")
+    return take_turns(asked, case)
+
+
+def _write(path: str, text: str) -> None:
+    part = Path(path + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+if __name__ == "__main__":
+    main()

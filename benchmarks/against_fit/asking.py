@@ -1,0 +1,169 @@
+"""One case asked of both sides; every answer is kept as soon as it is there."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from grid import Case, header_of
+from judge import judge
+from kept import Kept, Row
+from sides import engine_says, ours, theirs, timed
+from verdict import room
+
+from kvwise.arch import describe
+from kvwise.errors import DoesNotFit, EngineError, KvwiseError, Refused
+from kvwise.gguf.model import Model
+from kvwise.gguf.open import open_header
+from kvwise.gguf.writer import write_twin
+from kvwise.launch import Launch
+from kvwise.plan.choose import Plan
+
+PLANS = ("same", "same context", "placed", "free", "placed free")
+CHECKED = ("same", "free")
+STEP = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Where answers come from: llama.cpp's tool, what is kept, and the version of our code."""
+
+    tool: Path
+    build: str
+    kept: Kept
+    version: str
+
+
+def ask(asked: Asked, case: Case, *, only_theirs: bool = False) -> Row:
+    """The whole row of a case: `theirs`, one entry per plan, and what the engine says to ours."""
+    about = json.dumps(asdict(case), sort_keys=True)
+    kept, version = asked.kept, asked.version
+    with twin_of(case.model) as twin:
+        other = dict(
+            kept.ask(f"theirs {asked.build} {about}", lambda: _theirs(asked.tool, twin(), case))
+        )
+        row: Row = {"case": asdict(case), "theirs": other}
+        if only_theirs:
+            return row
+        chosen = Launch.from_dict(other["launch"]) if other["launch"] else None
+        other |= kept.ask(f"judged {version} {about}", lambda: _judged(twin(), case, chosen))
+        for kind in PLANS:
+            if chosen is None and kind not in CHECKED:
+                continue
+            row[kind] = kept.ask(
+                f"{kind} {version} {about}", lambda kind=kind: _ours(twin(), case, kind, chosen)
+            )
+            if kind in CHECKED and row[kind]["launch"]:
+                launch = json.dumps(row[kind]["launch"], sort_keys=True)
+                row[kind + " said"] = kept.ask(
+                    f"said {asked.build} {launch} {about}",
+                    lambda kind=kind: _said(asked.tool, twin(), case, row[kind]),
+                )
+    return row
+
+
+def take_turns(asked: Asked, case: Case) -> Row:
+    """Both sides once more, one after the other, nothing kept: only for the clock."""
+    with twin_of(case.model) as twin:
+        other = _theirs(asked.tool, twin(), case)
+        chosen = Launch.from_dict(other["launch"]) if other["launch"] else None
+        mine = {kind: _ours(twin(), case, kind, chosen) for kind in CHECKED}
+    return {"theirs": other, **mine}
+
+
+@contextmanager
+def twin_of(name: str) -> Iterator[Callable[[], Path]]:
+    """A sparse twin of a zoo model, made when it is first asked for."""
+    with tempfile.TemporaryDirectory(prefix="kvwise-against-") as folder:
+        place = Path(folder) / "twin.gguf"
+
+        def made() -> Path:
+            if not place.exists():
+                write_twin(header_of(name), place)
+            return place
+
+        yield made
+
+
+def _theirs(tool: Path, twin: Path, case: Case) -> Row:
+    launch, took = timed(lambda: theirs(tool, twin, case))
+    return {"launch": launch.as_dict() if launch else None, "took": asdict(took)}
+
+
+def _judged(twin: Path, case: Case, launch: Launch | None) -> Row:
+    if launch is None:
+        return {"judged": None, "why": "it found nothing that fits"}
+    try:
+        model = describe(open_header(str(twin)))
+        return {"judged": judge(model, launch, case.devices).as_dict(), "why": None}
+    except KvwiseError as error:
+        return {"judged": None, "why": str(error)}
+
+
+def _ours(twin: Path, case: Case, kind: str, other: Launch | None) -> Row:
+    def work() -> tuple[Model, Plan | None, str | None]:
+        model = describe(open_header(str(twin)))
+        try:
+            return model, ours(model, case, kind, other), None
+        except (DoesNotFit, Refused) as error:
+            return model, None, str(error)
+
+    (model, found, why), took = timed(work)
+    row: Row = {"launch": None, "judged": None, "why": why, "took": asdict(took)}
+    if found is not None:
+        row["launch"] = found.choice.launch.as_dict()
+        row["judged"] = judge(model, found.choice.launch, case.devices).as_dict()
+        row["reasons"] = [str(reason) for reason in found.choice.why]
+        row["others"] = [
+            judge(model, each.launch, case.devices).as_dict() for each in found.alternatives
+        ]
+    return row
+
+
+def _said(tool: Path, twin: Path, case: Case, row: Row) -> Row:
+    """Whether our plan fits, and whether one step more would.
+
+    By the engine's own pass where a virtual device can stand in for the card. It cannot for CUDA
+    cards that share a model with each other or with the host: there our ledger is asked, with what
+    is really reserved.
+    """
+    launch = Launch.from_dict(row["launch"])
+    model = describe(open_header(str(twin)))
+    alone = len(case.cards) == 1 and row["judged"]["layers"] == row["judged"]["of"]
+    by_engine = case.kind == "generic" or (alone and launch.offload_kqv)
+
+    def fits(one: Launch) -> str:
+        return _fits(tool, twin, case, one) if by_engine else _computed(model, case, one)
+
+    steps = _steps(model, launch, row["judged"])
+    further = {name: fits(step) for name, step in steps}
+    return {"by": "engine" if by_engine else "ledger", "fits": fits(launch), "further": further}
+
+
+def _computed(model: Model, case: Case, launch: Launch) -> str:
+    try:
+        return "yes" if judge(model, launch, case.devices).keeps_margin else "no"
+    except Refused as error:
+        return f"refused: {error}"[:200]
+
+
+def _steps(model: Model, launch: Launch, judged: Row) -> Iterator[tuple[str, Launch]]:
+    if judged["n_ctx"] + STEP <= (model.n_ctx_train or 1 << 31):
+        yield "tokens", replace(launch, n_ctx=judged["n_ctx"] + STEP)
+    if launch.n_cpu_moe > 0 and launch.n_gpu_layers in (-1, model.n_layer_all + 1):
+        yield "layer", replace(launch, n_cpu_moe=launch.n_cpu_moe - 1)
+    elif 0 <= launch.n_gpu_layers <= model.n_layer_all:
+        yield "layer", replace(launch, n_gpu_layers=launch.n_gpu_layers + 1)
+
+
+def _fits(tool: Path, twin: Path, case: Case, launch: Launch) -> str:
+    try:
+        said = engine_says(tool, twin, case, launch)
+    except (Refused, EngineError) as error:
+        return f"refused: {error}"[:200]
+    free = [device.free_bytes for device in case.devices]
+    return room(free, case.margin, list(said.low), list(said.high))

@@ -1,0 +1,103 @@
+"""One launch on the cards of a case: what it takes, what it leaves, what stays on the host."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kvwise.device import Device
+from kvwise.gguf.model import Model
+from kvwise.launch import Launch
+from kvwise.memory.account import account
+
+_LAYER = re.compile(r"^blk\.(\d+)\.")
+_EXPERTS = re.compile(r"_(?:up|gate|down|gate_up)_(?:ch)?exps\.")
+_LOOKED_UP = ("token_embd.", "position_embd.", "token_types.", "per_layer_token_embd.")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`left` bytes per card beside its margin, as really reserved (negative = breaks it);
+    `believed` the same as the no-alloc pass sees it; `read` = bytes of weights that a token reads
+    from the host; `trained` = the longest context that makes sense; `layers` wholly on the cards,
+    the output among them, of `of`."""
+
+    n_ctx: int
+    trained: int
+    layers: int
+    of: int
+    read: int
+    cache_on_gpu: bool
+    left: tuple[int, ...]
+    believed: tuple[int, ...]
+    exact: bool
+    types: tuple[str, str]
+    n_ubatch: int
+
+    @property
+    def keeps_margin(self) -> bool:
+        return min(self.left) >= 0
+
+    def fits(self, margin: int) -> bool:
+        return min(self.left) + margin >= 0
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def judge(model: Model, launch: Launch, devices: tuple[Device, ...]) -> Judged:
+    """By kvwise's ledger, whose figures are checked against the engine elsewhere."""
+    real = account(model, launch, devices)
+    seen = account(model, launch, devices, compute_mode="no-alloc")
+    read, layers = on_host(model, launch)
+    return Judged(
+        n_ctx=real.context.n_ctx,
+        trained=model.n_ctx_train,
+        layers=layers,
+        of=model.n_layer_all + 1,
+        read=read,
+        cache_on_gpu=launch.offload_kqv,
+        left=_left(real.lines, devices),
+        believed=_left(seen.lines, devices),
+        exact=real.verified and all(line.basis["compute"] != "estimated" for line in real.lines),
+        types=(launch.type_k, launch.type_v),
+        n_ubatch=launch.n_ubatch,
+    )
+
+
+def _left(lines: Any, devices: tuple[Device, ...]) -> tuple[int, ...]:
+    return tuple(
+        device.free_bytes - (device.reserve_bytes or 0) - line.total_bytes
+        for line, device in zip(lines, devices, strict=False)
+    )
+
+
+def on_host(model: Model, launch: Launch) -> tuple[int, int]:
+    """Bytes of weights that a token reads from the host, and layers wholly on the cards.
+
+    The same rules for both sides: `-ngl` from the back, then the first pattern of `-ot` that
+    matches, then `--n-cpu-moe`. Rows that are looked up one by one do not count.
+    """
+    everything = model.n_layer_all + 1
+    asked = launch.n_gpu_layers if launch.n_gpu_layers >= 0 else everything
+    first = max(everything - asked, 0)
+    moves = [(re.compile(pattern), buffer) for pattern, buffer in launch.override_tensor]
+    share = model.n_expert_used / model.n_expert if model.n_expert else 1.0
+    read, broken = 0, set(range(first))
+    if not asked:
+        broken.add(model.n_layer_all)
+    for tensor in model.header.tensors:
+        match = _LAYER.match(tensor.name)
+        layer = int(match[1]) if match else model.n_layer_all
+        if tensor.name.startswith(_LOOKED_UP):
+            continue
+        experts = _EXPERTS.search(tensor.name) is not None
+        moved = next((b for pattern, b in moves if pattern.search(tensor.name)), None)
+        if moved is None and experts and match and layer < launch.n_cpu_moe:
+            moved = "CPU"
+        home_is_host = layer < first or (layer == model.n_layer_all and not asked)
+        if moved == "CPU" or (moved is None and home_is_host):
+            read += round(tensor.nbytes * (share if experts else 1.0))
+            broken.add(layer)
+    return read, everything - len(broken)

@@ -1,0 +1,218 @@
+"""docs/against_fit.md out of the rows of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tally import Against, breaks_margin, gave_up, overflows, pace, safe, tally, where
+
+Row = dict[str, Any]
+MIB = 1 << 20
+
+NAMES = {
+    "same": "same quality: f16 cache, `-ub 512`",
+    "same context": "same quality, at llama.cpp's own context",
+    "placed": "same quality, at llama.cpp's own placement",
+    "free": "free, quality floor `high`",
+    "placed free": "free, at llama.cpp's own placement",
+}
+HEAD = """# Beside llama.cpp's own `--fit`
+
+Written by `{command}`; do not edit.
+
+Both sides are asked the same: one model, the same cards with all of their memory free, the same
+{margin} MiB to keep free on each, one slot. llama.cpp's side is `llama-fit-params` of build
+{build} (`--fit on`, `-fitt {margin}`, everything else its default) on virtual devices; kvwise's
+side is `kvwise.plan` in this process. Models are sparse twins of zoo headers: nobody reads weights.
+{count} of {wanted} cases of the `{grid}` grid were asked, in an order that makes any first part a
+fair sample: {models} models, {cards} sets of cards.
+
+## What `--fit` tries, and what it does not
+
+It shortens the context first (not below `-fitc`, 4,096 by default), then moves layers to the host,
+of a mixture of experts the experts first, down to single matrices of a layer. It does not try other
+cache types, micro-batches or a cache on the host, knows no prompt and no quality, and trusts its
+no-alloc pass, which differs from what is really reserved with several GPUs. It runs in any
+llama.cpp without another program, and reads the real free memory itself: no small thing. Where it
+does what kvwise does, a tie is the best there is: `same quality` below.
+
+What counts is the context and the bytes of weights that a token reads from the host; "layers" are
+those that lie wholly on the cards. A case is a win when ours is better in one and not worse in the
+other, a trade when it is better in one and worse in the other. All figures of memory are what is
+really reserved, by the ledger that [accuracy.md](accuracy.md) checks.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Of which build, which grid, and how many cases that grid has."""
+
+    build: str
+    grid: str
+    wanted: int
+
+
+def write(rows: list[Row], turns: list[Row], failed: list[str], asked: Asked) -> str:
+    """The whole page; `turns` are the cases that were asked once more for the clock."""
+    if not rows:
+        return "nothing was asked\n"
+    case = rows[0]["case"]
+    head = HEAD.format(
+        command=f"python benchmarks/against_fit FOLDER --grid {asked.grid}",
+        margin=case["margin"] // MIB,
+        build=asked.build,
+        count=len(rows),
+        wanted=asked.wanted,
+        grid=asked.grid,
+        models=len({row["case"]["model"] for row in rows}),
+        cards=len({(tuple(row["case"]["cards"]), row["case"]["kind"]) for row in rows}),
+    )
+    parts = [head, *_results(rows), _by_cards(rows), _its_own(rows), _safety(rows), _pace(turns)]
+    if failed:
+        parts.append("## Not asked\n\n" + "\n".join(f"- {why}" for why in failed) + "\n")
+    return "\n".join(parts)
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(titles) + " |", "|---" + "|---:" * (len(titles) - 1) + "|"]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _results(rows: list[Row]) -> list[str]:
+    titles = (
+        "kvwise's plan", "cases", "win", "tie", "loss", "of them, llama.cpp breaks the margin",
+        "trade", "of them, nothing as good in both offered", "only kvwise has one",
+        "only llama.cpp has one",
+    )  # fmt: skip
+    found = {kind: tally(rows, kind) for kind in NAMES}
+    lines = [
+        (NAMES[kind], *map(str, (each.cases, each.win, each.tie, each.loss, each.excused,
+                                 each.traded, each.traded_badly, each.only_ours,
+                                 each.only_theirs)))
+        for kind, each in found.items()
+    ]  # fmt: skip
+    more = (
+        "kvwise's plan", "context, times llama.cpp's (geometric mean)", "cases",
+        "where llama.cpp gave something up", "cases", "layers on the cards, ours", "theirs",
+        "read from the host, times llama.cpp's",
+    )  # fmt: skip
+    figures = [_figures(NAMES[kind], each) for kind, each in found.items()]
+    return [
+        "## Results\n",
+        _table(titles, lines),
+        "Contexts are compared where ours reads no more from the host than llama.cpp's choice.\n",
+        _table(more, figures),
+    ]
+
+
+def _figures(name: str, each: Against) -> tuple[str, ...]:
+    read = each.read[0] / each.read[1] if each.read[1] else math.nan
+    return (
+        name, f"{each.ratio:.2f}", str(each.compared), f"{each.tight:.2f}", str(each.tight_cases),
+        f"{each.layers[0]:,}", f"{each.layers[1]:,}", f"{read:.3f}",
+    )  # fmt: skip
+
+
+def _by_cards(rows: list[Row]) -> str:
+    groups = {
+        "one card": where(rows, lambda row: len(row["case"]["cards"]) == 1),
+        "two equal cards": where(rows, lambda row: len(row["case"]["cards"]) == 2
+                                 and len(set(row["case"]["cards"])) == 1),
+        "two unequal cards": where(rows, lambda row: len(set(row["case"]["cards"])) == 2),
+    }  # fmt: skip
+    lines = []
+    for name, members in groups.items():
+        for rules in ("generic", "cuda"):
+            mine = where(members, lambda row, rules=rules: row["case"]["kind"] == rules)
+            if not mine:
+                continue
+            same, free, placed = (tally(mine, kind) for kind in ("same", "free", "placed free"))
+            lines.append(
+                (
+                    f"{name}, {rules}", str(len(mine)), f"{same.tight:.2f}", f"{free.tight:.2f}",
+                    f"{placed.tight:.2f}", f"{same.win}/{same.tie}/{same.loss}/{same.traded}",
+                    f"{free.win}/{free.tie}/{free.loss}/{free.traded}",
+                )
+            )  # fmt: skip
+    titles = (
+        "cards and rules", "cases", "context, same quality", "free",
+        "free, llama.cpp's placement", "win/tie/loss/trade, same quality", "free",
+    )  # fmt: skip
+    return "## By cards\n\nContexts where llama.cpp gave something up.\n\n" + _table(titles, lines)
+
+
+def _its_own(rows: list[Row]) -> str:
+    known = where(rows, lambda row: row["theirs"]["judged"] is not None)
+    none = where(rows, lambda row: row["theirs"]["launch"] is None)
+    broken, over = where(known, breaks_margin), where(known, overflows)
+    worst = max((-min(row["theirs"]["judged"]["left"]) for row in broken), default=0)
+    several = where(broken, lambda row: len(row["case"]["cards"]) > 1)
+    cuda = where(broken, lambda row: row["case"]["kind"] == "cuda")
+    return f"""## What llama.cpp's choice really takes
+
+Of {len(known):,} choices, {len(broken)} reserve more than the pass believes and break the margin
+({len(several)} of them on several cards, {len(cuda)} under CUDA's rules, which a virtual device can
+only in part show to llama.cpp), by {worst / MIB:,.0f} MiB at most; {len(over)} do not fit the
+card at all, margin included. In {len(none)} cases it found nothing and would have gone on without
+fitting. It had to give something up in {len(where(known, gave_up)):,} cases; the others fit whole
+on both sides.
+"""
+
+
+def _safety(rows: list[Row]) -> str:
+    lines = []
+    for by, said in (("engine", "llama.cpp's pass"), ("ledger", "our ledger")):
+        for kind in ("same", "free"):
+            each = safe(rows, kind, by)
+            if not each.plans:
+                continue
+            steps = [each.further[step] for step in ("tokens", "layer")]
+            lines.append(
+                (
+                    f"{NAMES[kind]}, by {said}", str(each.plans), str(each.fit["yes"]),
+                    str(each.fit["unsure"]), str(each.plans - each.fit["yes"] - each.fit["unsure"]),
+                    *(f"{step['no']} of {step.total()} ({step['unsure']} unsure, {step['yes']} fit)"
+                      for step in steps),
+                    f"{each.unused / MIB:,.1f}", f"{each.unused_theirs / MIB:,.1f}",
+                )
+            )  # fmt: skip
+    titles = (
+        "plans", "count", "fit", "within what is printed", "do not fit",
+        "256 tokens more do not fit", "a layer more does not fit",
+        "unused beside the margin, MiB (median)", "llama.cpp's",
+    )  # fmt: skip
+    return (
+        "## Safe, and tight\n\nEach plan is put to llama.cpp's own no-alloc pass over the same "
+        "virtual cards; CUDA cards that share a model cannot be shown to it that way, and are put "
+        "to the ledger of what is really reserved. \"Unsure\": llama.cpp prints whole MiB. Where "
+        "256 tokens more would fit, another limit binds: the goal has enough, or a smaller cache "
+        "type was not needed.\n\n" + _table(titles, lines)
+    )  # fmt: skip
+
+
+def _pace(turns: list[Row]) -> str:
+    lines = []
+    for kind in ("same", "free"):
+        for clock, name in (("cpu", "processor time"), ("wall", "by the clock")):
+            each = pace(turns, kind, clock)
+            lines.append(
+                (
+                    f"{NAMES[kind]}, {name}", str(each.cases), f"{each.ours:.2f}",
+                    f"{each.theirs:.2f}", f"{each.median_ours:.3f}", f"{each.median_theirs:.3f}",
+                    f"{each.ratio:.1f}",
+                )
+            )  # fmt: skip
+    titles = (
+        "plan", "cases", "answers/s, kvwise", "llama.cpp", "median seconds, kvwise", "llama.cpp",
+        "times faster (geometric mean)",
+    )  # fmt: skip
+    return (
+        "## Answers per second\n\nBoth sides take turns in one run and read the same header "
+        "without vocabulary; llama.cpp's time holds the start of its process, ours neither a start "
+        "nor anything kept from an earlier question about the same model and cards.\n\n"
+        + _table(titles, lines)
+    )

@@ -1,0 +1,48 @@
+"""One case judged: who keeps more on the cards, who has more context, and is it safe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+
+WIN, TIE, LOSS = "win", "tie", "loss"
+MORE_CONTEXT = "more context, less on the cards"
+MORE_ON_CARDS = "more on the cards, less context"
+
+
+def against(mine: Row | None, theirs: Row | None) -> str:
+    """Ours beside llama.cpp's. What counts is the context, and the bytes of weights that a token
+    reads from the host."""
+    if mine is None or theirs is None:
+        return TIE if mine is theirs else LOSS if mine is None else WIN
+    longer, shorter = mine["n_ctx"] > theirs["n_ctx"], mine["n_ctx"] < theirs["n_ctx"]
+    faster, slower = mine["read"] < theirs["read"], mine["read"] > theirs["read"]
+    slower = slower or mine["cache_on_gpu"] < theirs["cache_on_gpu"]
+    if longer and slower:
+        return MORE_CONTEXT
+    if shorter and faster:
+        return MORE_ON_CARDS
+    if shorter or slower:
+        return LOSS
+    return WIN if longer or faster else TIE
+
+
+@dataclass(frozen=True, slots=True)
+class Safety:
+    """A plan before the engine's own pass. `fits`: yes, no, or unsure (within what is printed);
+    `further`: what the next step (256 tokens, one layer) would do: the same three words."""
+
+    fits: str
+    further: dict[str, str]
+
+
+def room(case_free: list[int], margin: int, low: list[int], high: list[int]) -> str:
+    """Whether what was printed fits on every card beside the margin: yes, no, unsure."""
+    rooms = [free - margin for free in case_free]
+    if any(size > most for size, most in zip(low, rooms, strict=True)):
+        return "no"
+    if all(size <= most for size, most in zip(high, rooms, strict=True)):
+        return "yes"
+    return "unsure"
