@@ -49,6 +49,19 @@ def test_every_name_and_alias_finds_its_own_row() -> None:
         ("iMac M3", "Apple M3 (8GB)"),
         ("radeon graphics 780M", "AMD Radeon 780M Graphics"),
         ("titan x pascal", "NVIDIA TITAN X (Pascal)"),
+        ("4070Tisuper", "NVIDIA GeForce RTX 4070 Ti SUPER"),
+        ("GeForce RTX™ 4060", "NVIDIA GeForce RTX 4060"),
+        ("RTX４０６０", "NVIDIA GeForce RTX 4060"),  # full-width digits of a Chinese keyboard
+        ("英伟达 RTX 4060 显卡", "NVIDIA GeForce RTX 4060"),
+        ("4090笔记本", "NVIDIA GeForce RTX 4090 Laptop GPU"),
+        ("RTX 4060 移动版", "NVIDIA GeForce RTX 4060 Laptop GPU"),
+        ("RTX 4070 筆電", "NVIDIA GeForce RTX 4070 Laptop GPU"),
+        ("2080ti魔改22G", "NVIDIA GeForce RTX 2080 Ti 22GB (modified)"),
+        ("昇腾 910B", "Ascend910B3"),
+        ("rtx 3080 12 gb", "NVIDIA GeForce RTX 3080 12GB"),
+        ("A10G", "NVIDIA A10G"),
+        ("B200", "NVIDIA B200"),
+        ("RTX 3050 8GB", "NVIDIA GeForce RTX 3050"),
     ],
 )
 def test_names_as_people_type_them(text: str, name: str) -> None:
@@ -63,7 +76,11 @@ def test_ambiguous_names_are_asked_back() -> None:
     assert exactly("RX 7900") is None
 
 
-@pytest.mark.parametrize("text", ["2x3090", "2 x RTX 3090", "RX 7900XTX x2", "3090x4"])
+@pytest.mark.parametrize(
+    "text",
+    ["2x3090", "2 x RTX 3090", "RX 7900XTX x2", "3090x4", "2*4090", "RTX 4090 × 2", "3090 + 3060",
+     "RTX 3090, RTX 3060", "3090 and 3060", "3090和3060"],
+)  # fmt: skip
 def test_several_cards_in_one_name(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         find(text)
@@ -78,6 +95,10 @@ def test_several_cards_in_one_name(text: str) -> None:
         ("4060 12gb", "NVIDIA GeForce RTX 4060"),
         ("titan x", "NVIDIA TITAN X (Pascal)"),
         ("rtx 4000", "NVIDIA RTX 4000 Ada Generation"),
+        ("gtx titan", "TITAN X"),  # another card, of 2013
+        ("GB200", "NVIDIA B200"),  # and no GH200 480GB
+        ("rtx 3070 max-q", "NVIDIA GeForce RTX 3070 Laptop GPU, "),  # the first of them
+        ("RTX 4060 ноутбук", "NVIDIA GeForce RTX 4060 Laptop GPU"),  # and not the desktop card
     ],
 )
 def test_near_names_are_suggested(text: str, near: str) -> None:

@@ -23,7 +23,9 @@ class Device:
 
     `kind` picks the allocation rules (`generic` accepts everything: RPC-like, see zoo/README.md).
     `reserve_bytes` is kept free by the planner. `max_block_bytes` is the largest single block that
-    can be had, if that was measured (`kvwise probe`) or given.
+    can be had, if that was measured (`kvwise probe`) or given; `pieces` are the blocks of a card
+    whose memory was found in pieces, largest first (empty = in one piece, or not known). `note`
+    says what was assumed about a name that several cards bear.
     """
 
     name: str
@@ -41,6 +43,8 @@ class Device:
     system: str = ""  # linux, windows, macos; empty = unknown
     overhead_bytes: int | None = None  # what the driver was measured to take beside the buffers
     reserve_reason: Phrase | None = field(default=None, compare=False)
+    pieces: tuple[int, ...] = ()
+    note: Phrase | None = field(default=None, compare=False)
     overhead_reason: Phrase | None = field(default=None, compare=False)
 
     @classmethod
@@ -63,7 +67,7 @@ class Device:
             if size is not None:
                 return _generic(text.strip(), size, index)
             known = find(text)
-        return device_of(known, os=os, index=index)
+        return device_of(known, os=os, index=index, asked=text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +208,9 @@ def _named(pairs: dict[str, str], text: str, os: str | None) -> Device:
     gpu = find(pairs["name"])
     if backend not in gpu.backends and "backend" not in pairs:
         backend = None
-    return device_of(gpu, os=pairs.get("os", os), backend=backend, display=display)
+    return device_of(
+        gpu, os=pairs.get("os", os), backend=backend, display=display, asked=pairs["name"]
+    )
 
 
 def _kind(text: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -15,21 +16,35 @@ from typing import Any
 from kvwise.errors import UsageError
 from kvwise.units import MIB
 
-_WORD = re.compile(r"[a-z]+|\d+")
+_WORD = re.compile(r"\d+gb(?![a-z])|[a-z]+|\d+|[^\W\d_]+")
 # words that vendors print and people leave out
 _NOISE = {"nvidia", "geforce", "amd", "radeon", "intel", "r", "tm", "apple", "graphics", "gpu",
           "generation", "tesla", "qualcomm", "vram", "graphic", "card", "rx", "memory"}  # fmt: skip
-_WAY = {"gib": "gb", "g": "gb", "gig": "gb", "mobile": "laptop", "notebook": "laptop"}
+_WAY = {"mobile": "laptop", "notebook": "laptop"}
+_MARKS = dict.fromkeys(map(ord, "™®©"), " ")
+_MODELS = {"x", "xp", "z", "v", "d", "ti", "super", "xt", "xtx", "gre", "laptop", "maxq"}
+"""Words that make another card of a name: nobody leaves them out."""
 _SHORT = (
+    (re.compile(r"笔记本|笔电|移动[版端]?|筆記型|筆電|行動版"), " laptop "),
+    (re.compile(r"昇腾|昇騰"), " ascend "),
+    (re.compile(r"[\u3000-\u9fff\uac00-\ud7af]+"), " "),  # makers, "card", "modified"
+    (
+        re.compile(
+            r"(?:(?<![a-z\d])|(?<=ti)|(?<=super)|(?<=xt)|(?<=xtx))(\d{1,3})\s?g(?:i?b|ig)?(?![a-z\d])"
+        ),
+        r" \1gb ",
+    ),
+    (re.compile(r"ti\s?super"), "ti super"),
     (re.compile(r"\bmac\s?book\s?(air|pro|neo)?\b|\bmac\s?(studio|mini|pro)\b|\bimac\b"), " "),
     (re.compile(r"ti\s?s\b"), "ti super"),  # 4070 TiS
     (re.compile(r"(?<!\d)(16[56]0|20[678]0|40[78]0)\s?s\b"), r"\1 super"),  # 4070S
     (re.compile(r"(\d{4})\s?m\b"), r"\1 laptop"),  # 4060M, RX 6600M
     (re.compile(r"max\s?-?\s?q( design)?"), "maxq"),
 )
-_MEMORY = re.compile(r"(?<!\d)(\d{1,3})\s?g(?:i?b|ig)?\b")
+_MEMORY = re.compile(r"(\d{1,3})gb")
 _DRIVERS_OWN = re.compile(r"\s*\((RADV|AMD open-source driver|NVK|ANV)[^()]*\)$", re.IGNORECASE)
-_COUNT = re.compile(r"\d{1,2}\s?x\s+\S|\b\d{1,2}x(?=[a-z]*\d{3})|\S\s*x\s?\d{1,2}$")
+_COUNT = re.compile(r"\d{1,2}\s?[x*]\s+\S|\b\d{1,2}[x*](?=[a-z]*\d{3})|\S\s*[x*]\s?\d{1,2}$")
+_JOINED = re.compile(r"\d[^+,&;]*?(?:[+,&;]| and |和|与)[^+,&;]*?\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +89,7 @@ def _gpu(row: dict[str, Any]) -> Gpu:
 
 @cache
 def _words(text: str) -> tuple[str, ...]:
-    text = text.lower()
+    text = unicodedata.normalize("NFKC", text[:200].translate(_MARKS)).lower()
     for pattern, instead in _SHORT:
         text = pattern.sub(instead, text)
     words = _WORD.findall(text)
@@ -125,36 +140,57 @@ def find(text: str) -> Gpu:
     asked = set(_words(text))
     found = [gpu for gpu in gpus() if asked and _means(asked, gpu)]
     if not found:
-        found = _of_that_size(text)
-    if len(found) == 1:
+        found = _of_that_size(asked)
+    if len(found) == 1 and not _another(asked, found[0]) and not _JOINED.search(text):
         return found[0]
-    if found:
-        raise UsageError(
-            "{text!r} can mean {count} GPUs",
-            text=text[:80], count=len(found), names=_listed([gpu.name for gpu in found]),
-            hint="one of {names}",
-        )  # fmt: skip
-    raise _unknown(text)
+    if len(found) < 2 or _JOINED.search(text):
+        raise _unknown(text)
+    raise UsageError(
+        "{text!r} can mean {count} GPUs",
+        text=text[:80], count=len(found), names=_listed([gpu.name for gpu in found]),
+        hint="one of {names}",
+    )  # fmt: skip
+
+
+def of_other_size(gpu: Gpu, asked: str) -> list[int]:
+    """MiB of the cards and machines that bear the GPU's name with more or less memory, when what
+    was asked for says no size; cards that were modified apart."""
+    if any(_MEMORY.fullmatch(word) for word in _words(asked)):
+        return []
+    sizes = {
+        other.memory_mib_nominal
+        for other in gpus()
+        if other.driver_name == gpu.driver_name and "(modified)" not in other.name
+    }
+    return sorted(sizes - {gpu.memory_mib_nominal})
+
+
+def _another(asked: set[str], gpu: Gpu) -> bool:
+    """Whether every name of the GPU has a word that was not asked for and makes it another card:
+    a GTX TITAN is no GTX TITAN X."""
+    names = [set(_words(name)) for name in (gpu.name, *gpu.aliases)]
+    meant = [name for name in names if asked <= name]
+    return bool(meant) and all((name - asked) & _MODELS for name in meant)
 
 
 def _means(asked: set[str], gpu: Gpu) -> bool:
     return any(asked <= set(_words(name)) for name in (gpu.name, *gpu.aliases))
 
 
-def _of_that_size(text: str) -> list[Gpu]:
+def _of_that_size(asked: set[str]) -> list[Gpu]:
     """GPUs named with a size that their name leaves out: `RX 480 8GB`."""
-    match = _MEMORY.search(text.lower())
-    if match is None:
+    sizes = {word for word in asked if _MEMORY.fullmatch(word)}
+    rest = asked - sizes
+    if len(sizes) != 1 or not rest:
         return []
-    rest = text.lower().replace(match[0], " ")
-    asked, size = set(_words(rest)), int(match[1]) * 1024
-    known = exactly(rest)
-    found = [known] if known else [gpu for gpu in gpus() if asked and _means(asked, gpu)]
-    return [gpu for gpu in found if gpu.memory_mib_nominal == size]
+    size = int(sizes.pop()[:-2]) * 1024
+    fitting = [gpu for gpu in gpus() if gpu.memory_mib_nominal == size and _means(rest, gpu)]
+    called = [gpu for gpu in fitting if not _another(rest, gpu)]
+    return called if len(called) == 1 else fitting
 
 
 def _unknown(text: str) -> UsageError:
-    if _COUNT.search(text.lower()):
+    if _COUNT.search(text.lower().replace("×", "x")) or _JOINED.search(text):
         return UsageError(
             "{text!r} is no single GPU", text=text[:80], hint="give --gpu once for each card"
         )
@@ -176,6 +212,8 @@ def _near(text: str) -> list[str]:
                      key=len, reverse=True)  # fmt: skip
     for number in numbers:
         found = [gpu.name for gpu in gpus() if number in _words(gpu.name)]
+        if found and "maxq" in _words(text[:80]):  # newer ones are called Laptop GPU
+            found.sort(key=lambda name: "Laptop" not in name)
         if found:
             return found
     import difflib  # noqa: PLC0415  (only a typing error pays for it)

@@ -15,7 +15,7 @@ from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory import reasons
 from kvwise.memory.backends import kind_of
-from kvwise.memory.blocks import largest
+from kvwise.memory.blocks import largest, unplaced
 from kvwise.memory.ledger import Ledger, Line, Note, Part
 from kvwise.memory.loader import CPU
 from kvwise.memory.made import ComputeMode, Made, make, parts
@@ -62,7 +62,13 @@ def account(
         devices=more.devices,
         lines=tuple(lines),
         caches=made.caches,
-        notes=(*_notes(made), *more.notes, *_limits(lines), *_may_fill(lines[-1])),
+        notes=(
+            *(Note("size_assumed", each.note) for each in more.devices if each.note),
+            *_notes(made),
+            *more.notes,
+            *_limits(lines),
+            *_may_fill(lines[-1]),
+        ),
         doubts=_each_once((*_doubts(made, more.devices), *more.doubts)),
         compute_mode=compute_mode,
     )
@@ -82,6 +88,7 @@ def _gpu_line(made: Made, number: int, device: Device, own: tuple[Part, ...], mo
         free_bytes=device.free_bytes if device.total_bytes or device.free_bytes else None,
         largest_block_bytes=block.nbytes if block else 0,
         max_block_bytes=device.max_block_bytes,
+        unplaced_bytes=unplaced(more.contexts, more.on(number), device),
         basis=made.basis | {"overhead": overhead_basis(device)},
         reasons=reason | {"overhead": why},
     )
@@ -141,6 +148,16 @@ def _limits(lines: Sequence[Line]) -> Iterator[Note]:
                     buffer=line.buffer,
                     size=show(line.largest_block_bytes),
                     limit=show(limit),
+                ),
+            )
+        elif line.unplaced_bytes:
+            yield Note(
+                "memory_in_pieces",
+                phrase(
+                    "the free memory of {buffer} lies in pieces: {size} of its allocations find "
+                    "none that is large enough",
+                    buffer=line.buffer,
+                    size=show(line.unplaced_bytes),
                 ),
             )
 

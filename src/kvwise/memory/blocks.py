@@ -76,6 +76,59 @@ def largest(contexts: Sequence[Made], extras: Sequence[Extra], device: Device) -
     return max(found, key=lambda block: block.nbytes, default=None)
 
 
+def unplaced(contexts: Sequence[Made], extras: Sequence[Extra], device: Device) -> int:
+    """Bytes of the allocations for which a card whose memory lies in pieces has none left.
+
+    The largest are placed first, each in the smallest piece that holds it; a driver may do worse,
+    because it is asked for weights, caches and compute buffer in this order.
+    """
+    left, missing = sorted(device.pieces), 0
+    if not left:
+        return 0
+    for size in sorted(_sizes(contexts, extras, device), reverse=True):
+        place = next((number for number, room in enumerate(left) if room >= size), None)
+        if place is None:
+            missing += size
+        else:
+            left[place] -= size
+            left.sort()
+    return missing
+
+
+def _sizes(contexts: Sequence[Made], extras: Sequence[Extra], device: Device) -> Iterator[int]:
+    """Every allocation of all contexts and extras on a device."""
+    name, chunk = buffer_name(device), chunk_bytes(device)
+    for made in contexts:
+        for number, each in enumerate(made.devices):
+            if buffer_name(each) != name:
+                continue
+            for size, piece in _buffers(made, number):
+                yield from _chunks(size, max(1, piece))
+    for extra in extras:
+        if not extra.up_to:
+            size = extra.total_bytes if extra.of in {"mmproj", "lora"} else 0
+            yield from (size,) if chunk is None else _chunks(size, chunk)
+
+
+def _buffers(made: Made, number: int) -> Iterator[tuple[int, int]]:
+    """(bytes, bytes of its pieces) of each buffer on a device, in the order of `blocks`."""
+    sizes = [
+        size
+        for spot, size in made.weights.by_spot.items()
+        if spot.device == number and spot not in made.weights.mapped
+    ]
+    sizes += [size for cache in made.caches if (size := cache.by_device.get(number, 0))]
+    work = made.compute.by_buffer.get(number, 0)
+    sizes += [work] if work else []
+    for size, block in zip(sizes, blocks(made, number), strict=True):
+        yield size, block.nbytes
+
+
+def _chunks(size: int, chunk: int) -> list[int]:
+    whole, rest = divmod(size, chunk)
+    return [chunk] * whole + ([rest] if rest else [])
+
+
 def _piece(size: int, chunk: int | None, largest: int) -> int:
     """A cut buffer's largest piece is a chunk, or a tensor that is larger than one."""
     return size if chunk is None else min(size, max(chunk, largest))

@@ -112,7 +112,8 @@ class Line:
 
     `parts` are the model and its context alone; `extras` what stands beside them.
     `largest_block_bytes` is the largest single allocation behind the buffers, `max_block_bytes` the
-    largest that succeeds, if that is known.
+    largest that succeeds, if that is known; `unplaced_bytes` those of allocations that find no
+    piece of a card whose memory lies in pieces.
     """
 
     buffer: str
@@ -124,6 +125,7 @@ class Line:
     free_bytes: int | None = None
     largest_block_bytes: int = 0
     max_block_bytes: int | None = None
+    unplaced_bytes: int = 0
     basis: dict[str, Basis] = field(default_factory=dict)
     reasons: dict[str, Phrase] = field(default_factory=dict)
 
@@ -171,8 +173,9 @@ class Line:
 
     @property
     def misses_bytes(self) -> int:
-        """What is missing: of the free bytes, or of the largest single block if that is more."""
-        short = -(self.headroom_bytes or 0)
+        """What is missing: of the free bytes, of the largest single block, or of pieces, whichever
+        is most."""
+        short = max(-(self.headroom_bytes or 0), self.unplaced_bytes)
         if self.max_block_bytes is not None:
             short = max(short, self.largest_block_bytes - self.max_block_bytes)
         return max(0, short)

@@ -60,7 +60,8 @@ class Machine:
 @dataclass(frozen=True, slots=True)
 class Taken:
     """Bytes of one launch at one context. `gpu` is per device in use, without what its driver
-    takes, `block` the largest single allocation there, `places` their numbers in the machine;
+    takes, `block` the largest single allocation there, `unplaced` what finds no piece of a card
+    whose memory lies in pieces, `places` their numbers in the machine;
     `beside` is what of it a draft, projector or adapter takes (on the host where there are none);
     `cache` lies on the GPUs (on the host where there are none), `cache_host` on the host although
     there are GPUs. A `bare` one leaves out the compute buffers."""
@@ -70,6 +71,7 @@ class Taken:
     places: tuple[int, ...]
     gpu: tuple[int, ...]
     block: tuple[int, ...]
+    unplaced: tuple[int, ...]
     host: int
     cache: int
     cache_host: int
@@ -148,6 +150,7 @@ def _taken(ledger: Ledger, machine: Machine, *, bare: bool) -> Taken:
         places=tuple(machine.devices.index(device) for device in ledger.devices),
         gpu=tuple(line.total_bytes - line.overhead_bytes for line in gpus),
         block=tuple(line.largest_block_bytes for line in gpus),
+        unplaced=tuple(line.unplaced_bytes for line in gpus),
         host=ledger.host.total_bytes - ledger.host.overhead_bytes,
         cache=sum(line.context_bytes for line in gpus) if gpus else on_host,
         cache_host=on_host if gpus else 0,
@@ -179,7 +182,7 @@ def _attention_leaves(ledger: Ledger) -> bool:
 def alike(machine: Machine) -> tuple[object, ...]:
     """Equal for machines that take the same for any launch."""
     kinds: tuple[BackendKind, ...] = tuple(kind_of(device) for device in machine.devices)
-    blocks = tuple(device.max_block_bytes for device in machine.devices)
+    blocks = tuple((device.max_block_bytes, device.pieces) for device in machine.devices)
     host = machine.host and (machine.host.cpu_features, machine.host.available_bytes)
     own = machine.devices if len(machine.devices) > 1 else ()
     return kinds, blocks, own, host
@@ -190,12 +193,15 @@ def slack(taken: Taken | Refused, machine: Machine) -> int | None:
     if isinstance(taken, Refused):
         return None
     left = []
-    for place, size, block in zip(taken.places, taken.gpu, taken.block, strict=True):
+    each = zip(taken.places, taken.gpu, taken.block, taken.unplaced, strict=True)
+    for place, size, block, unplaced in each:
         device = machine.devices[place]
         kept = (device.reserve_bytes or 0) + overhead(device)[0]
         left.append(device.free_bytes - kept - size)
         if device.max_block_bytes is not None and block > device.max_block_bytes:
             left.append(device.max_block_bytes - block)
+        if unplaced:
+            left.append(-unplaced)
     if machine.host is not None:
         left.append(machine.host.usable_bytes - taken.host)
     return min(left, default=0)

@@ -24,13 +24,14 @@ _STEADY = 768 * MIB
 @dataclass(frozen=True, slots=True)
 class Advice:
     """`missing_bytes` is what the driver calls free and cannot be had; `max_block_bytes` None =
-    no limit was seen."""
+    no limit was seen; `pieces` where the memory was found in some."""
 
     free_bytes: int
     missing_bytes: int
     max_block_bytes: int | None
     reserve_bytes: int
     reserve_reason: Phrase
+    pieces: tuple[int, ...] = ()
 
 
 def advise(found: DeviceReport, system: str, *, engine_context: bool = False) -> Advice:
@@ -46,7 +47,7 @@ def advise(found: DeviceReport, system: str, *, engine_context: bool = False) ->
     if found.card_free_bytes is not None and row.os == "windows" and found.backend == "cuda":
         # CUDA's free is blind for other programs there, NVML's is not; its rest stays free
         had = max(0, min(had, found.card_free_bytes + reserve - _STEADY))
-    return Advice(had, free - had, _block(found, row, had), reserve, why)
+    return Advice(had, free - had, _block(found, row, had), reserve, why, _pieces(found))
 
 
 def planned(found: DeviceReport, system: str) -> Device:
@@ -71,6 +72,7 @@ def planned(found: DeviceReport, system: str) -> Device:
         source="probe",
         max_block_bytes=advice.max_block_bytes,
         reserve_reason=advice.reserve_reason,
+        pieces=advice.pieces,
     )
 
 
@@ -121,7 +123,12 @@ def _with(
     if found not in fresh:
         return replace(device, max_block_bytes=found.max_buffer_bytes)
     free = max(0, device.free_bytes - advice.missing_bytes)
-    return replace(device, free_bytes=free, max_block_bytes=advice.max_block_bytes)
+    return replace(
+        device,
+        free_bytes=free,
+        max_block_bytes=advice.max_block_bytes,
+        pieces=advice.pieces,
+    )
 
 
 def _found(device: Device, listed: Sequence[Device], report: Report) -> DeviceReport | None:
@@ -165,6 +172,21 @@ def _block(found: DeviceReport, row: Start, had: int) -> int | None:
         elif had < everything:  # part of that one block spilled
             limits.append(had)
     return min(limits, default=None)
+
+
+def _pieces(found: DeviceReport) -> tuple[int, ...]:
+    """The blocks, where smaller ones follow the largest.
+
+    Equal ones, or the largest that a rule allows, tell of a limit on one allocation: they may lie
+    side by side.
+    """
+    blocks = found.blocks
+    if found.outcome != "measured" or found.spilled_bytes or len(blocks) < 2:
+        return ()
+    limit = found.max_buffer_bytes
+    if blocks[0] == blocks[1] or (limit is not None and blocks[0] > limit - SMALLEST):
+        return ()
+    return blocks
 
 
 def _row(found: DeviceReport, system: str) -> Start:
