@@ -107,10 +107,12 @@ def lines_table(ledger: Ledger) -> Table:
     )
 
 
-def show_bars(printer: Printer, ledger: Ledger) -> None:
-    """One stacked bar per device, as long as its memory."""
+def show_bars(printer: Printer, ledger: Ledger, *, host: bool = True) -> None:
+    """One stacked bar per device, as long as its memory; the host's too unless `host` is false."""
     devices: list[Device | None] = [*ledger.devices, None]
     for line, device in zip(ledger.lines, devices, strict=True):
+        if line.host and not host:
+            continue
         capacity = device.total_bytes if device else (line.free_bytes or 0)
         if not capacity:
             continue

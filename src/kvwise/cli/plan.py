@@ -8,7 +8,7 @@ import click
 
 from kvwise.cli._commands import command as make_command
 from kvwise.cli._planning import GOAL_OPTIONS, Planned, planned
-from kvwise.cli._request import DEVICE_NAMES, DEVICE_OPTIONS, ENGINE, MODEL, SHAPE
+from kvwise.cli._request import DEVICE_NAMES, DEVICE_OPTIONS, ENGINE, MODEL, SHAPE, companions_of
 from kvwise.cli.output import Printer
 from kvwise.plan.choose import Impossible, Plan
 from kvwise.plan.goal import MOST_TOKENS, PURPOSES
@@ -17,6 +17,7 @@ from kvwise.text import phrase
 
 if TYPE_CHECKING:
     from kvwise.confirm import Confirmation
+    from kvwise.plan.outlook import WhatIf
 
 _GOALS = ", ".join(
     name if terms.enough > MOST_TOKENS else f"{name} {terms.least:,}/{terms.enough:,}"
@@ -37,6 +38,12 @@ _GOALS = ", ".join(
     click.Option(
         ["--no-simulate"], is_flag=True, help="Do not let an engine confirm it by its own pass."
     ),
+    click.Option(
+        ["--explain"],
+        is_flag=True,
+        help="Also what the speed stands on, what more memory or another file would change, and "
+        "every step down.",
+    ),
     notes=[
         phrase(
             "Goals, with the tokens per slot that are needed and those that are enough: {goals}. "
@@ -55,6 +62,7 @@ def command(
     shape: str | None,
     engine: str | None,
     no_simulate: bool,
+    explain: bool,
     words: list[str],
     model: str | None,
     **options: Any,
@@ -75,17 +83,37 @@ def command(
     confirmed = None
     if not no_simulate and shape is None:
         confirmed = _confirm(printer, made, engine, named=bool(devices["gpu"]))
+    what_if = _what_if(printer, made) if explain else None
     if printer.json:
-        _print_document(printer, made.plan, confirmed)
+        _print_document(printer, made.plan, confirmed, what_if)
     else:
         from kvwise.cli._plan_view import show_plan  # noqa: PLC0415  (not needed for --json)
 
-        show_plan(printer, made.plan, made.kept, confirmed)
+        show_plan(printer, made.plan, made.kept, confirmed, explain=explain, what_if=what_if or ())
     return 0
 
 
-def _print_document(printer: Printer, made: Plan, confirmed: Confirmation | None) -> None:
-    document = plan_json(made, printer.language) | {"confirmed": None}
+def _what_if(printer: Printer, made: Planned) -> tuple[WhatIf, ...]:
+    """More memory and other quantizations; plans anew a few times."""
+    from kvwise.plan.outlook import outlook  # noqa: PLC0415  (only when explained)
+
+    with printer.working(phrase("planning other cases")):
+        return outlook(
+            made.plan,
+            made.model,
+            made.on.devices,
+            host=made.on.host,
+            companions=companions_of(made.plan.choice.launch),
+        )
+
+
+def _print_document(
+    printer: Printer,
+    made: Plan,
+    confirmed: Confirmation | None,
+    what_if: tuple[WhatIf, ...] | None,
+) -> None:
+    document = plan_json(made, printer.language, what_if) | {"confirmed": None}
     if confirmed:
         from kvwise.confirm import confirmation_json  # noqa: PLC0415
 

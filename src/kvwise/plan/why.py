@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from kvwise.plan.candidate import CELLS, Candidate, missing
+from kvwise.plan.costs import Cost
+from kvwise.plan.reuse import reuse
 from kvwise.plan.search import Search
 from kvwise.plan.speed import Speed
+from kvwise.plan.speed.words import sentence
 from kvwise.text import Phrase, phrase
 from kvwise.units import show
 
 
-def reasons(search: Search, chosen: Candidate, speed: Speed) -> tuple[Phrase, ...]:
-    """Where the layers are, what the cache types cost, why no longer context, what is left."""
+class Explained(Protocol):
+    """What `details` looks at: a choice of a plan."""
+
+    @property
+    def speed(self) -> Speed: ...
+
+
+def reasons(
+    search: Search, chosen: Candidate, speed: Speed, found: Sequence[Cost] = ()
+) -> tuple[Phrase, ...]:
+    """Where the layers are, what each decision cost or freed, what ends the context, how much of
+    it one slot has, how fast it is, what a server can reuse, what is left.
+
+    `found` are the costs of the candidate's decisions.
+    """
     return (
         *_placement(search, chosen),
-        *_types(search, chosen),
+        *_types(chosen),
+        *(cost.sentence for cost in found),
         *_context(search, chosen),
+        *_slots(chosen),
         *_answer(search, chosen),
         *_speed(speed),
+        *reuse(search, chosen),
         *_headroom(chosen),
     )
 
@@ -57,30 +77,24 @@ def _placement(search: Search, chosen: Candidate) -> Iterator[Phrase]:
         )
 
 
-def _types(search: Search, chosen: Candidate) -> Iterator[Phrase]:
+def _types(chosen: Candidate) -> Iterator[Phrase]:
     size = sum(line.context_bytes for line in chosen.ledger.lines)
     if not size:
         yield phrase("the model keeps no cache")
-        return
-    if all(cache.kind == "recurrent" for cache in chosen.ledger.caches):
+    elif all(cache.kind == "recurrent" for cache in chosen.ledger.caches):
         yield phrase(
             "the model keeps a state of {size} instead of a cache, however long the context",
             size=show(size),
         )
-        return
-    k, v = chosen.pair
-    if chosen.quality == "lossless":
-        yield phrase("K and V stay in {types}: nothing is lost", types=_both(k, v))
-        return
-    plain = search.ledger(search.with_types(chosen.launch, "f16", "f16"))
-    saved = sum(line.context_bytes for line in plain.lines) - size if plain else 0
-    yield phrase(
-        "the cache in {types} takes {size}, {more} less than in f16 (quality: {class_})",
-        types=_both(k, v),
-        size=show(size),
-        more=show(saved),
-        class_=phrase(chosen.quality),
-    )
+    elif chosen.quality == "lossless":
+        yield phrase("K and V stay in {types}: nothing is lost", types=_both(*chosen.pair))
+    else:
+        yield phrase(
+            "the cache in {types} takes {size} (quality: {class_})",
+            types=_both(*chosen.pair),
+            size=show(size),
+            class_=phrase(chosen.quality),
+        )
 
 
 def _both(k: str, v: str) -> str | Phrase:
@@ -100,11 +114,29 @@ def _context(search: Search, chosen: Candidate) -> Iterator[Phrase]:
     short = missing(more) if more else 0
     if short:
         yield phrase(
-            "a context of {tokens:,} tokens is the longest that fits: {step} more miss by {size}",
+            "a context of {tokens:,} tokens is the longest that fits: {step:,} more miss by {size}",
             tokens=n_ctx,
             step=CELLS * search.slots,
             size=show(short),
         )
+
+
+def _slots(chosen: Candidate) -> Iterator[Phrase]:
+    """What one slot has, wherever there are several."""
+    context = chosen.ledger.context
+    if context.n_seq_max < 2:
+        return
+    if context.kv_unified:
+        yield phrase(
+            "{count} slots share {all:,} tokens: {each:,} per slot when all are in use",
+            count=context.n_seq_max, all=context.n_ctx,
+            each=min(context.n_ctx // context.n_seq_max, chosen.limit),
+        )  # fmt: skip
+    else:
+        yield phrase(
+            "{count} slots of {each:,} tokens each, prompt and answer together",
+            count=context.n_seq_max, each=chosen.slot_tokens,
+        )  # fmt: skip
 
 
 def _answer(search: Search, chosen: Candidate) -> Iterator[Phrase]:
@@ -118,13 +150,28 @@ def _answer(search: Search, chosen: Candidate) -> Iterator[Phrase]:
 
 
 def _speed(speed: Speed) -> Iterator[Phrase]:
-    if speed.decode_tokens_per_s is not None:
+    said = sentence(speed)
+    if said is not None:
+        yield said
+    yield from (each.why for each in speed.penalties if each.notable)
+
+
+def details(choice: Explained) -> Iterator[Phrase]:
+    """The long version: what bounds the speed, and what its figures stand on."""
+    speed = choice.speed
+    if speed.bound_by is not None:
+        yield speed.bound_by
+    if speed.read_bytes_host and speed.read_bytes_gpu:
         yield phrase(
-            "at most {speed} tokens per second with {depth:,} in the context: each reads {size}",
-            depth=speed.depth,
-            speed=speed.decode_tokens_per_s,
-            size=show(speed.read_bytes_gpu),
-        )
+            "each token reads {gpu} from GPUs and {host} from the host",
+            gpu=show(speed.read_bytes_gpu), host=show(speed.read_bytes_host),
+        )  # fmt: skip
+    elif speed.read_bytes_gpu or speed.read_bytes_host:
+        size = show(speed.read_bytes_gpu or speed.read_bytes_host)
+        yield phrase("each token reads {size}", size=size)
+    yield from speed.stands_on
+    for penalty in speed.penalties:
+        yield phrase("{why} ({source})", why=penalty.why, source=penalty.source)
 
 
 def _headroom(chosen: Candidate) -> Iterator[Phrase]:

@@ -1,13 +1,16 @@
 """What llama.cpp gets out of a device: shares of its nominal rates, from public measurements.
 
-Each row holds the two ends of what was seen (rows.csv beside benchmarks/speed_order.py: 250
-measurements of 56 GPUs from builds of 2023 to 2026, each with its source; the benchmark counts how
-many lie between the ends). Where no row was found the ends are wider and `source` says so.
+Each row holds the two ends of what was seen (benchmarks/speed/rows.csv: 225 measurements of 50
+GPUs from builds of 2023 to 2026, each with its source, and 36 more that the ends were not set on;
+benchmarks/speed_order.py counts how many lie between the ends). Where no row was found the ends
+are wider, and `source` says so.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from kvwise.text import Phrase, phrase
 
 US = 1e-6
 
@@ -29,48 +32,48 @@ class Factors:
     matrix: tuple[float, float]
     attention: tuple[float, float]
     half_batch: tuple[float, float]
-    source: str
+    source: Phrase
 
 
 CUDA = Factors(
     (0.72, 0.98), (130 * US, 3 * US), (2, 0), (0.34, 0.72), (0.08, 0.40), (90, 40),
-    "RTX 2080 Ti to 5090: 130 rows",
+    phrase("27 GeForce and RTX cards from RTX 2080 to 5090"),
 )  # fmt: skip
 CUDA_SERVER = Factors(
     (0.55, 0.90), (130 * US, 5 * US), (2, 0), (0.08, 0.40), (0.05, 0.30), (220, 60),
-    "A100, H100, H200: 8 rows",
+    phrase("A100 and H100; prompts without a row"),
 )  # fmt: skip
 CUDA_PASCAL = Factors(
     (0.60, 0.92), (110 * US, 8 * US), (4, 0), (0.90, 1.50), (0.10, 0.50), (60, 20),
-    "Tesla P40, GTX 1070 Ti, 1080 Ti: 8 rows; the rate is that of f32",
+    phrase("Tesla P40 and GTX 1070 Ti; the rate is that of f32"),
 )  # fmt: skip
 CUDA_NO_TENSOR = Factors(
     (0.60, 0.92), (130 * US, 8 * US), (4, 0), (0.25, 1.00), (0.05, 0.40), (60, 20),
-    "no rows: Turing without tensor cores, as Pascal and wider",
+    phrase("nothing: Turing without tensor cores, as Pascal and wider"),
 )  # fmt: skip
 HIP = Factors(
     (0.55, 0.92), (130 * US, 10 * US), (2, 0), (0.22, 0.68), (0.04, 0.30), (110, 40),
-    "RX 7900 XTX, 9060 XT, AI PRO R9700, Radeon 8060S, MI100: 42 rows",
+    phrase("RX 7900 XTX, 9060 XT, AI PRO R9700, Radeon 8060S, MI100"),
 )  # fmt: skip
 VULKAN = Factors(
     (0.50, 0.93), (130 * US, 10 * US), (3, 0), (0.12, 0.55), (0.03, 0.30), (110, 40),
-    "RX 5700 XT, 9070 XT, AI PRO R9700, Radeon 8060S: 28 rows",
+    phrase("RX 5700 XT, 9070 XT, AI PRO R9700, Radeon 8060S"),
 )  # fmt: skip
 VULKAN_OLD = Factors(
     (0.28, 0.80), (150 * US, 20 * US), (4, 0), (0.10, 0.60), (0.03, 0.30), (110, 40),
-    "GTX 1050 Ti: 9 rows; cards without fast f16 or integer dot products in Vulkan",
+    phrase("GTX 1050 Ti; cards without fast f16 or integer dot products in Vulkan"),
 )  # fmt: skip
 METAL = Factors(
     (0.60, 0.92), (300 * US, 50 * US), (6, 1), (0.52, 1.05), (0.20, 0.90), (40, 10),
-    "Apple M1 to M4: 47 rows",
+    phrase("13 Apple M1 to M4"),
 )  # fmt: skip
 OTHER = Factors(
     (0.40, 0.92), (200 * US, 10 * US), (4, 0), (0.05, 0.45), (0.03, 0.30), (220, 40),
-    "no rows for this kind of device",
+    phrase("nothing of this kind: a wide guess"),
 )  # fmt: skip
 HOST = Factors(
     (0.55, 0.95), (60 * US, 5 * US), (0, 0), (1.0, 1.0), (0.30, 1.0), (8, 1),
-    "CPU runs of llama-bench b10605; bandwidth and arithmetic are ranges themselves",
+    phrase("CPU runs of llama-bench b10605; bandwidth and arithmetic are ranges themselves"),
 )  # fmt: skip
 
 NARROW = 1000

@@ -73,7 +73,7 @@ class Rates:
     fast: Rate
     memory_basis: Phrase
     arithmetic_basis: Phrase
-    factors: str
+    factors: Phrase
 
     @property
     def knows_memory(self) -> bool:
