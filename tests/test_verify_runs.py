@@ -406,3 +406,25 @@ def test_clock() -> None:
     assert [clock(each) for each in (0, 45.4, 725, 3725, -3)] == [
         "0:00", "0:45", "12:05", "1:02:05", "0:00",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_what_a_person_sees_of_many_runs(
+    ledger: kvwise.Ledger, language: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from kvwise.cli._verify_view import show
+    from kvwise.cli.output import Printer
+
+    killed = Outcome(Ending.KILLED, -9, 1, 1.0, ready=True, said="its last words")
+    runs = [attempt(number, memory=MemoryUse(1, 1, MIB, 1)) for number in range(30)]
+    runs[6] = replace(runs[6], error=killed.sentence, outcome=killed)
+    show(Printer(language=language), made(ledger, *runs))
+    shown = capsys.readouterr().out.splitlines()
+    listed = [line for line in shown if line.startswith(("1 ", "7 "))]
+    assert len(listed) == 1  # the one that failed
+    assert "its last words" in listed[0]
+    text = "\n".join(shown)
+    assert "15.5" in text  # the median of 30 loads
+    assert "no difference, but 1 of 30 runs failed" in text or "30" in shown[-1]
+    tables = [line for line in shown if line and not line.startswith(("  - ", "7 "))]
+    assert all(len(line) <= 100 for line in tables[2:])

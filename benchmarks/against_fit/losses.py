@@ -35,12 +35,18 @@ def excused(row: Row) -> bool:
     return judged is not None and min(judged["left"]) < 0
 
 
+def badly_traded(row: Row, kind: str, verdict: str) -> bool:
+    """Better in one, worse in the other, and nothing beside it is as good in both."""
+    traded = verdict in (MORE_CONTEXT, MORE_ON_CARDS)
+    return traded and not offered(row, kind) and not excused(row)
+
+
 def trouble(row: Row) -> Iterator[tuple[str, str]]:
     """(plan, what is wrong with it)."""
     for kind, verdict in verdicts(row).items():
         if verdict == LOSS:
             yield kind, LOSS + (" (its choice breaks the margin)" if excused(row) else "")
-        elif verdict in (MORE_CONTEXT, MORE_ON_CARDS) and not offered(row, kind):
+        elif badly_traded(row, kind, verdict):
             yield kind, f"{verdict}; nothing as good in both is offered"
         said = row.get(f"{kind} said")
         if said and said["fits"] not in ("yes", "unsure"):

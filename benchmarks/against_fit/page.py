@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tally import Against, breaks_margin, gave_up, overflows, pace, safe, tally, where
+from losses import excused
+from tally import Against, gave_up, overflows, pace, safe, tally, where
 
 Row = dict[str, Any]
 MIB = 1 << 20
@@ -148,7 +149,7 @@ def _by_cards(rows: list[Row]) -> str:
 def _its_own(rows: list[Row]) -> str:
     known = where(rows, lambda row: row["theirs"]["judged"] is not None)
     none = where(rows, lambda row: row["theirs"]["launch"] is None)
-    broken, over = where(known, breaks_margin), where(known, overflows)
+    broken, over = where(known, excused), where(known, overflows)
     worst = max((-min(row["theirs"]["judged"]["left"]) for row in broken), default=0)
     several = where(broken, lambda row: len(row["case"]["cards"]) > 1)
     cuda = where(broken, lambda row: row["case"]["kind"] == "cuda")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from losses import offered
+from losses import excused, offered
 from verdict import LOSS, MORE_CONTEXT, MORE_ON_CARDS, TIE, WIN, against
 
 Row = dict[str, Any]
@@ -55,9 +55,9 @@ def tally(rows: Sequence[Row], kind: str) -> Against:
         win=found[WIN],
         tie=found[TIE],
         loss=found[LOSS],
-        excused=sum(breaks_margin(row) for row in lost),
+        excused=sum(excused(row) for row in lost),
         traded=len(traded),
-        traded_badly=sum(not offered(row, kind) for row in traded),
+        traded_badly=sum(not (offered(row, kind) or excused(row)) for row in traded),
         ratio=_mean(fair),
         compared=len(fair),
         tight=_mean(hard),
@@ -85,12 +85,6 @@ def gave_up(row: Row) -> bool:
     """Llama.cpp had to shorten the context or to leave weights on the host."""
     judged = row["theirs"]["judged"]
     return judged is not None and (judged["read"] > 0 or judged["n_ctx"] < judged["trained"])
-
-
-def breaks_margin(row: Row) -> bool:
-    """What its choice really reserves breaks the margin that it was given."""
-    judged = row["theirs"]["judged"]
-    return judged is not None and min(judged["left"]) < 0
 
 
 def overflows(row: Row) -> bool:
