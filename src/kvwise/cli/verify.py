@@ -19,6 +19,7 @@ from kvwise.cli._request import (
     with_model,
 )
 from kvwise.cli._shapes import Words
+from kvwise.cli._taken import remember_taken, show_taken, taken_json
 from kvwise.cli.output import Printer
 from kvwise.errors import EngineError, UsageError
 from kvwise.gguf.model import Model
@@ -102,14 +103,17 @@ def command(
             log=verification.attempts[0].log,
             hint="its log is in {log}" if logs else "--logs FOLDER keeps its log",
         )
+    kept = remember_taken(printer, verification)
     if printer.json:
         from kvwise.verify import verification_json  # noqa: PLC0415
 
-        printer.document(verification_json(verification, printer.language))
+        document = verification_json(verification, printer.language)
+        printer.document(document | {"remembered": taken_json(kept)})
     else:
         from kvwise.cli._verify_view import show  # noqa: PLC0415
 
         show(printer, verification)
+        show_taken(printer, kept)
     return 0 if verification.holds else EXIT_DIFFERS
 
 

@@ -66,7 +66,7 @@ ROWS = (
 def overhead(device: Device) -> tuple[int, Phrase]:
     """Bytes beside the buffers, and why."""
     if device.overhead_bytes is not None:
-        return device.overhead_bytes, MEASURED
+        return device.overhead_bytes, device.overhead_reason or MEASURED
     row = _row(device)
     if row is None:
         return 0, NOTHING
