@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src/kvwise"
 LOCALES = ("zh_CN",)
 MAKERS = {"phrase": 0, "Phrase": 0, "template": 0, "make_command": 0, "Setting": 1, "_fixed": 1,
-          "Start": 6}  # fmt: skip
+          "Start": 6, "remedy": 0}  # fmt: skip
 """Function -> which argument is a sentence."""
 OF_ARCH = {"lie": 0, "need": 1}
 """Methods of `arch.draft.Draft`, which puts PREFIX before what it is given."""

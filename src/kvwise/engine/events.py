@@ -36,6 +36,14 @@ class ModelFact:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelKey:
+    """A key of the file's header, as the loader dumps it; long arrays and texts are cut off."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceUsed:
     """A device the model was offered (`using device CUDA0 (NAME) - 7000 MiB free`)."""
 
@@ -339,6 +347,7 @@ Event: TypeAlias = (
     Build
     | ModelOpened
     | ModelFact
+    | ModelKey
     | DeviceUsed
     | DeviceListed
     | SystemInfo

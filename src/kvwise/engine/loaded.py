@@ -165,6 +165,8 @@ class Collector:
                 self.loaded.models.append(ModelLoad(event.path, self._draft))
             case ev.ModelFact():
                 self._model.facts[event.name] = event.value
+            case ev.ModelKey():
+                self._model.facts[event.key] = event.value
             case ev.Offloaded():
                 self._model.offloaded = (event.layers, event.of)
             case ev.Buffer(part="weights"):

@@ -18,7 +18,7 @@ ROWS: tuple[Wording, ...] = (
      r"'?(?P<path>[^':]{1,300}\.(?:gguf|bin|ggml))"),
     ("file_open", "odel path does not exist", r"[Mm]odel path does not exist: (?P<path>.{1,300})"),
     ("file_open", "model file not found", r"model file not found"),
-    ("not_gguf", "invalid magic characters", r"invalid magic characters: (?P<magic>.{1,40})"),
+    ("not_gguf", "invalid magic characters", r"invalid magic characters:? (?P<magic>.{1,40})"),
     ("not_gguf", "(magic, version) combination", r"unknown \(magic, version\) combination: (?P<magic>.{1,40})"),
     ("not_gguf", "bad magic", r"(?:bad|invalid|wrong) magic\b"),
     ("not_gguf", "invalid file magic", r"invalid file magic"),
@@ -51,7 +51,7 @@ ROWS: tuple[Wording, ...] = (
     ("tensor_missing", "tensor '", r"check_tensor_dims: tensor '(?P<tensor>[^']{1,200})' not found"),
     ("tensor_missing", "tensor '", r"tensor '(?P<tensor>[^']{1,200})' not found"),
     ("tensor_shape", "has wrong shape", r"tensor '(?P<tensor>[^']{1,200})' has wrong shape; expected (?P<want>[^;]{1,60}?), got (?P<got>.{1,60})"),
-    ("tensor_count", "wrong number of tensors", r"wrong number of tensors; expected (?P<want>\d+), "
+    ("tensor_count", "wrong number of tensors", r"wrong number of tensors;\s+expected (?P<want>\d+), "
      r"got (?P<got>\d+)"),
     ("key_missing", "key not found in model", r"key not found in model: (?P<key>\S{1,120})"),
     ("clip_as_model", "CLIP cannot be used as main model", r"CLIP cannot be used as main model"),

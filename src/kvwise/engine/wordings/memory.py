@@ -49,6 +49,7 @@ ROWS: tuple[Wording, ...] = (
     ("device_alloc", "alloc failed: out of memory", r"(?:cuda|hip|musa)Malloc\w* failed: (?P<reason>out of memory)"),
     ("device_alloc", "can't allocate ",
      r"can't allocate (?P<bytes>\d{1,20}) Bytes? of memory on device"),
+    ("device_alloc", "can't malloc ", r"can't malloc (?P<bytes>\d{1,20}) Bytes? (?:of )?memory on device"),
     ("device_alloc", "OUT_OF_DEVICE_MEMORY", r"UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY"),
     ("device_alloc", "MEM_OBJECT_ALLOCATION_FAILURE", r"CL_MEM_OBJECT_ALLOCATION_FAILURE"),
     # -- the host ------------------------------------------------------------------------------------
@@ -68,6 +69,8 @@ ROWS: tuple[Wording, ...] = (
     ("oom_killed", "Killed process", r"Killed process \d+ \((?P<name>(?:llama|ollama|python|kobold|local)[^)]{0,60})\)"),
     ("oom_killed", "oom-kill", r"oom-kill:constraint=(?P<limit>\w{1,40})"),
     ("oom_killed", "oom_reaper", r"oom_reaper: reaped process \d+ \((?P<name>[^)]{1,60})\)"),
+    ("oom_killed", "OOM killer", r"killed by the OOM killer"),
+    ("oom_killed", "oom-kill'", r"result 'oom-kill'"),
     ("oom_killed", "OOMKilled", r"OOMKilled(?:\W+true)?"),
     ("killed", "signal: killed", r"signal: killed"),
     ("killed", "it code", r"[Ee]xit(?:ed with)? code:? ?(?:137|-9)\b"),

@@ -1,0 +1,168 @@
+"""`kvwise doctor`: what a log says went wrong, and what to do; or how this machine is."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from kvwise.cli._commands import command as make_command
+from kvwise.cli._request import DEVICE_OPTIONS, machine, model_of, read_launch, with_model
+from kvwise.cli.output import Printer
+from kvwise.errors import SourceError, UsageError
+
+if TYPE_CHECKING:
+    from kvwise.device import Device, Host
+    from kvwise.diagnose import Diagnosis
+    from kvwise.gguf.model import Model
+    from kvwise.launch import Launch
+
+EXIT_FOUND = 3
+_NOT_LOGS = frozenset({".gguf", ".bin", ".safetensors", ".zip", ".png", ".jpg", ".pdf", ".so",
+                       ".exe", ".dll", ".py", ".pyc", ".db"})  # fmt: skip
+_MOST_FILES = 1000
+
+
+@make_command(
+    "Say from a log what failed, why, and what to do.\n\n"
+    "LOG is a file, a folder, or - for standard input: what llama.cpp, Ollama, LM Studio, LocalAI, "
+    "llama-cpp-python or text-generation-webui printed, whole or in parts, of any size. With the "
+    "model (-m) and its flags the ledger is recomputed, and a plan that fits is made. Without LOG "
+    "this machine is checked: engine, devices, memory, variables that change a run.",
+    click.Argument(["log"], required=False),
+    click.Option(
+        ["--fail-on-findings"],
+        is_flag=True,
+        help="Exit code 3 if something is wrong; warnings that are harmless do not count.",
+    ),
+    click.Option(
+        ["--engine"],
+        metavar="PATH",
+        help="Without LOG: the llama-server to check [default: as for other commands].",
+    ),
+    *DEVICE_OPTIONS,
+    examples=(
+        "kvwise doctor server.log",
+        "kvwise doctor server.log -m model.gguf -c 32768 --gpu 'RTX 4060'",
+        "docker logs llama 2>&1 | kvwise doctor - --json",
+        "kvwise doctor",
+    ),
+)
+def command(
+    printer: Printer,
+    *,
+    words: list[str],
+    log: str | None,
+    fail_on_findings: bool,
+    engine: str | None,
+    **devices: Any,
+) -> int:
+    if log is None:
+        from kvwise.cli._doctor_machine import check_machine  # noqa: PLC0415
+
+        bad = check_machine(printer, engine)
+        return EXIT_FOUND if bad and fail_on_findings else 0
+    model, launch, given = _asked(words, devices)
+    found = {name: _read(log, name, model, launch, given) for name in _names(log)}
+    if not found:
+        raise SourceError("{path} holds no file that could be a log", path=log)
+    _show(printer, found)
+    blamed = any(each.blamed for each in found.values())
+    return EXIT_FOUND if blamed and fail_on_findings else 0
+
+
+def _show(printer: Printer, found: dict[str, Diagnosis]) -> None:
+    from kvwise.diagnose.document import diagnosis_json  # noqa: PLC0415
+
+    if printer.json:
+        name, first = max(found.items(), key=lambda each: _weight(each[1]))
+        document = diagnosis_json(first, printer.language)
+        if len(found) > 1:
+            document["path"] = name
+            document["files"] = [
+                {"path": path, **diagnosis_json(each, printer.language)}
+                for path, each in found.items()
+            ]
+        printer.document(document)
+        return
+    from kvwise.cli._doctor_view import show_diagnosis  # noqa: PLC0415  (not needed for --json)
+
+    for number, (name, each) in enumerate(found.items()):
+        if number:
+            printer.text()
+        show_diagnosis(printer, each, name if len(found) > 1 else None)
+
+
+def _weight(found: Diagnosis) -> float:
+    return found.blamed[0].confidence if found.blamed else 0.0
+
+
+def _asked(
+    words: list[str], devices: dict[str, Any]
+) -> tuple[Model | None, Launch | None, tuple[tuple[Device, ...], Host | None]]:
+    """The model and flags on the line, and the devices if any were named."""
+    ref, reading = read_launch(words, None)
+    named = any(devices[name] for name in ("gpu", "cpu_only", "device_file", "ram"))
+    on = (
+        machine(**devices | {"cpu_only": devices["cpu_only"] or not devices["gpu"]})
+        if named
+        else None
+    )
+    given: tuple[tuple[Device, ...], Host | None] = (on.devices, on.host) if on else ((), None)
+    flags = set(reading.origins) - {"model", "tool", "build"}
+    if not ref:
+        return None, reading.launch if flags else None, given
+    model = model_of(ref)
+    return model, with_model(reading.launch, ref, model) if flags else None, given
+
+
+def _names(log: str) -> list[str]:
+    """The files that are meant: one, or all of a folder that can be logs."""
+    if log == "-":
+        return ["-"]
+    path = Path(log)
+    if not path.is_dir():
+        return [log]
+    files = sorted(each for each in path.rglob("*") if each.is_file())
+    names = [str(each) for each in files if each.suffix.lower() not in _NOT_LOGS]
+    if len(names) > _MOST_FILES:
+        raise UsageError("{path} holds {count} files", path=log, count=len(names),
+                         hint="name one of them, or a folder with at most 1000")  # fmt: skip
+    return names
+
+
+def _read(
+    log: str,
+    name: str,
+    model: Model | None,
+    launch: Launch | None,
+    given: tuple[tuple[Device, ...], Host | None],
+) -> Diagnosis:
+    from kvwise.diagnose import diagnose  # noqa: PLC0415
+
+    pieces = _stdin() if log == "-" else _file(name)
+    return diagnose(pieces, model=model, launch=launch, devices=given[0], host=given[1])
+
+
+def _stdin() -> Iterator[bytes]:
+    if sys.stdin is None:
+        raise UsageError("standard input is closed", hint="name a file instead of -")
+    yield from _pieces(sys.stdin.buffer)
+
+
+def _file(name: str) -> Iterator[bytes]:
+    if not os.path.lexists(name):
+        raise SourceError("there is no file {path}", path=name)
+    opener = gzip.open if name.endswith(".gz") else open
+    with opener(name, "rb") as file:
+        yield from _pieces(file)  # type: ignore[arg-type]
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    while piece := file.read(1 << 20):
+        yield piece

@@ -1,0 +1,36 @@
+"""The rules, one row per cause, by theme."""
+
+from __future__ import annotations
+
+from kvwise.diagnose.finding import Rule
+from kvwise.diagnose.rules import (
+    benign,
+    context,
+    devices,
+    files,
+    growth,
+    loading,
+    memory,
+    options,
+    oversize,
+    placing,
+    quality,
+    speed,
+    taken,
+)
+
+RULES: tuple[Rule, ...] = (
+    *memory.RULES,
+    *placing.RULES,
+    *growth.RULES,
+    *taken.RULES,
+    *oversize.RULES,
+    *loading.RULES,
+    *context.RULES,
+    *options.RULES,
+    *files.RULES,
+    *devices.RULES,
+    *speed.RULES,
+    *quality.RULES,
+    *benign.RULES,
+)

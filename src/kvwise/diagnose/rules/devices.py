@@ -1,0 +1,187 @@
+"""Devices that get lost, have no code, or are not there; crashes."""
+
+from __future__ import annotations
+
+from kvwise.diagnose.case import Case
+from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, SURE, Hit, Rule
+from kvwise.diagnose.rules.asking import at_run, failed, remedy, seen
+from kvwise.text import template
+
+_FAULTS = (
+    "illegal memory access",
+    "misaligned address",
+    "unspecified launch failure",
+    "invalid argument",
+    "invalid configuration",
+    "unknown error",
+    "illegal instruction was",
+)
+_BROKEN = (
+    "invalid device function",
+    "kernel image",
+    "toolchain",
+    "not supported",
+    "no device",
+    "initialization error",
+    "invalid device ordinal",
+)
+
+
+def _cuda(words: tuple[str, ...], confidence: float) -> object:
+    def when(case: Case) -> Hit | None:
+        lines = [each for each in case.all("cuda")
+                 if any(word in each.fields.get("reason", "") for word in words)]  # fmt: skip
+        return Hit(confidence, tuple(lines[:3]), dict(lines[0].fields)) if lines else None
+
+    return when
+
+
+def _crash(case: Case) -> Hit | None:
+    """The engine crashed, and nothing before it says why."""
+    lines = [each for each in case.all("assert", "crashed") if "n_ubatch" not in each.text]
+    if not lines or case.has("device_lost", "no_kernel", "cpu_instructions"):
+        return None
+    alone = not failed(case) and not case.has("gpu_oom", "v_quant_needs_flash_attn")
+    return Hit(POSSIBLE if alone else 0.2, tuple(lines[:3]))
+
+
+def _no_gpu(case: Case) -> Hit | None:
+    lines = case.all("no_gpu")
+    return Hit(LIKELY, tuple(lines[:3])) if lines else None
+
+
+def _instructions(case: Case) -> Hit | None:
+    lines = [each for each in case.all("cpu_instructions") if "error: an illegal" not in each.text]
+    return Hit(LIKELY, tuple(lines[:3])) if lines else None
+
+
+def _lost_late(case: Case) -> Hit | None:
+    lines = [each for each in case.all("metal_failed") if each.fields.get("status") != "5"]
+    return Hit(FAIR, tuple(lines[:3])) if lines and at_run(lines[0]) else None
+
+
+_OTHER_BUILD = remedy("take the package made for this GPU and driver")
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "lost",
+        "device-lost-timeout",
+        seen("device_lost", confidence=SURE),
+        template(
+            "the driver reset the GPU: one piece of work took longer than its watchdog allows, "
+            "or the card failed; memory is not the cause"
+        ),
+        (
+            remedy("smaller pieces of work", "-ub 128"),
+            remedy("without the model's own draft for long prompts", "--spec-type none"),
+            remedy("raise the watchdog: amdgpu.lockup_timeout, or TdrDelay on Windows"),
+            remedy("another driver version"),
+        ),
+    ),
+    Rule(
+        "metal-lost",
+        "device-lost-timeout",
+        _lost_late,
+        template("a command buffer failed on the Apple GPU"),
+        (remedy("smaller pieces of work", "-ub 128"),),
+    ),
+    Rule(
+        "no-code",
+        "wrong-kernel-build",
+        seen("no_kernel", confidence=SURE),
+        template("the build has no code that this GPU and driver can run; memory is not the cause"),
+        (
+            _OTHER_BUILD,
+            remedy("build it for the card", "-DCMAKE_CUDA_ARCHITECTURES=native"),
+            remedy("keep an integrated GPU out", "HIP_VISIBLE_DEVICES=0"),
+            remedy("or use the Vulkan build"),
+        ),
+    ),
+    Rule(
+        "driver",
+        "wrong-kernel-build",
+        seen("driver_old", confidence=SURE),
+        template("the GPU's driver is older than the build needs"),
+        (remedy("update the driver"), _OTHER_BUILD),
+    ),
+    Rule(
+        "gpu-not-found",
+        "wrong-kernel-build",
+        _no_gpu,
+        template("the build found no GPU it can use and goes on with the processor"),
+        (
+            remedy("see what it finds", "--list-devices"),
+            _OTHER_BUILD,
+            remedy("in a container: pass the GPU in", "--gpus all"),
+        ),
+    ),
+    Rule(
+        "instructions",
+        "wrong-kernel-build",
+        _instructions,
+        template("the build uses instructions that this processor does not have"),
+        (remedy("take a build for older processors", "-DGGML_NATIVE=OFF"),),
+    ),
+    Rule(
+        "cuda-setup",
+        "wrong-kernel-build",
+        _cuda(_BROKEN, FAIR),  # type: ignore[arg-type]
+        template("the GPU could not be used: {reason}"),
+        (_OTHER_BUILD, remedy("update the driver")),
+    ),
+    Rule(
+        "kernel-fault",
+        "kernel-bug-garbage",
+        _cuda(_FAULTS, FAIR),  # type: ignore[arg-type]
+        template(
+            "a GPU kernel failed ({reason}): a bug of this build or driver, not a lack of memory"
+        ),
+        (
+            remedy("take another build"),
+            remedy("without flash attention, to see whether it is that", "-fa off"),
+            remedy("an f16 cache", "-ctk f16", "-ctv f16"),
+        ),
+    ),
+    Rule(
+        "backend",
+        "engine-incomplete",
+        seen("no_backend", confidence=SURE),
+        template("the engine found none of its own backends, not even the processor's"),
+        (remedy("keep its libraries beside the program"),),
+    ),
+    Rule(
+        "rpc",
+        "rpc-unreachable",
+        seen("rpc_connect", confidence=0.9),
+        template(
+            "a remote server does not answer; the engine goes on without it and still says that "
+            "all layers were offloaded"
+        ),
+        (remedy("start ggml-rpc-server there and check address and port", "--rpc HOST:PORT"),),
+    ),
+    Rule(
+        "rpc-gone",
+        "rpc-unreachable",
+        seen("rpc_lost", confidence=SURE),
+        template("a remote server went away in the middle of work"),
+        (remedy("look at the log of the remote server: it may have run out of memory"),),
+    ),
+    Rule(
+        "rpc-version",
+        "rpc-unreachable",
+        seen("rpc_version", confidence=SURE),
+        template("client and remote server are of different builds"),
+        (remedy("use the same build on both sides"),),
+    ),
+    Rule(
+        "crash",
+        "engine-crash",
+        _crash,
+        template("the engine stopped on an error of its own; nothing before it says why"),
+        (
+            remedy("show more of what it does", "--verbosity 4"),
+            remedy("try a newer build"),
+            remedy("without flash attention, to see whether it is that", "-fa off"),
+        ),
+    ),
+)

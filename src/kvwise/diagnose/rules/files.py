@@ -1,0 +1,223 @@
+"""Files that cannot be read, or not by this build."""
+
+from __future__ import annotations
+
+from kvwise.diagnose.case import Case
+from kvwise.diagnose.finding import FAIR, POSSIBLE, SURE, Hit, Rule
+from kvwise.diagnose.rules.asking import remedy, seen
+from kvwise.text import template
+
+
+def _missing(case: Case) -> Hit | None:
+    lines = case.all("file_open")
+    if not lines or case.has("split_missing", "split_illegal"):
+        return None
+    return Hit(0.9, tuple(lines[:2]), {"path": lines[0].fields.get("path", "?")})
+
+
+def _count(case: Case) -> Hit | None:
+    """More tensors than expected: an older engine; far fewer: parts put together wrongly."""
+    lines = case.all("tensor_count")
+    if not lines:
+        return None
+    want, got = int(lines[0].fields["want"]), int(lines[0].fields["got"])
+    if want > 1.5 * got or got > 1.5 * want:
+        return None
+    return Hit(0.9, tuple(lines[:2]), dict(lines[0].fields))
+
+
+def _merged(case: Case) -> Hit | None:
+    lines = case.all("tensor_count")
+    if not lines:
+        return None
+    want, got = int(lines[0].fields["want"]), int(lines[0].fields["got"])
+    if want <= 1.5 * got and got <= 1.5 * want:
+        return None
+    return Hit(0.9, tuple(lines[:2]), dict(lines[0].fields))
+
+
+def _mapping(case: Case) -> Hit | None:
+    lines = case.all("mmap")
+    if not lines:
+        return None
+    memory = "allocate memory" in lines[0].fields.get("reason", "")
+    return Hit(
+        0.7,
+        tuple(lines[:2]),
+        dict(lines[0].fields),
+        memory=memory,
+        pool="host-ram" if memory else None,
+    )
+
+
+_AGAIN = remedy("compare size and sha256 with the source, download again")
+_NEWER = remedy("take a newer build, or choose the newest runtime in the application")
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "cut",
+        "file-corrupt",
+        seen("data_cut", "header_cut", confidence=SURE),
+        template(
+            "the file is shorter than its own table says, or damaged: the download or the copy "
+            "was cut"
+        ),
+        (_AGAIN,),
+    ),
+    Rule(
+        "magic",
+        "file-corrupt",
+        seen("not_gguf", confidence=0.9),
+        template(
+            "the file does not begin as a GGUF file does: it is another format, a web page or a "
+            "pointer instead of the file"
+        ),
+        (_AGAIN,),
+    ),
+    Rule(
+        "endian",
+        "file-corrupt",
+        seen("file_endian", confidence=0.9),
+        template(
+            "the header makes no sense in this byte order: the file was made for another kind "
+            "of processor, or is damaged"
+        ),
+        (_AGAIN,),
+    ),
+    Rule(
+        "missing",
+        "file-missing",
+        _missing,
+        template("there is no file {path}, or it may not be read"),
+        (
+            remedy("check path and rights", "-m FILE"),
+            remedy("in a container: is the folder mounted?"),
+        ),
+    ),
+    Rule(
+        "part",
+        "split-missing",
+        seen("split_missing", confidence=0.97),
+        template("a part of a split model is missing"),
+        (remedy("put all parts into one folder under their own names"),),
+    ),
+    Rule(
+        "first-part",
+        "split-missing",
+        seen("split_illegal", confidence=0.97),
+        template(
+            "the model was opened by a part that is not the first, or the parts do not belong "
+            "together"
+        ),
+        (
+            remedy("give the file that ends in 00001-of-0000N", "-m MODEL-00001-of-0000N.gguf"),
+            remedy("put all parts into one folder under their own names"),
+        ),
+    ),
+    Rule(
+        "merged",
+        "split-missing",
+        _merged,
+        template(
+            "the file says {want} tensors and holds {got}: parts are missing or were joined in "
+            "the wrong way"
+        ),
+        (remedy("join parts with llama-gguf-split --merge, or give the first of them"),),
+    ),
+    Rule(
+        "architecture",
+        "arch-unknown",
+        seen("architecture_unknown", confidence=SURE),
+        template("this build does not know the model's architecture: it is older than the model"),
+        (_NEWER,),
+    ),
+    Rule(
+        "tokenizer",
+        "arch-unknown",
+        seen("tokenizer_unknown", confidence=0.9),
+        template(
+            "this build does not know the model's tokenizer: it is older than the model, or the "
+            "file was converted wrongly"
+        ),
+        (_NEWER, remedy("take another conversion")),
+    ),
+    Rule(
+        "tensor-type",
+        "arch-unknown",
+        seen("tensor_type_unknown", confidence=0.9),
+        template(
+            "a tensor has a type that this build does not know: the file is newer than the build"
+        ),
+        (_NEWER,),
+    ),
+    Rule(
+        "file-version",
+        "arch-unknown",
+        seen("file_version", confidence=0.9),
+        template("the version of the file's format and this build do not go together"),
+        (_NEWER, remedy("take a newer conversion of the model")),
+    ),
+    Rule(
+        "tensor",
+        "missing-tensor",
+        seen("tensor_missing", confidence=SURE),
+        template(
+            "the file lacks a tensor that this build expects: file and build are of different ages"
+        ),
+        (_NEWER, remedy("take a newer conversion of the model"), _AGAIN),
+    ),
+    Rule(
+        "tensor-count",
+        "missing-tensor",
+        _count,
+        template(
+            "the build expects {want} tensors and used {got}: file and build are of different ages"
+        ),
+        (_NEWER, remedy("take a newer conversion of the model")),
+    ),
+    Rule(
+        "tensor-shape",
+        "missing-tensor",
+        seen("tensor_shape", confidence=0.9),
+        template(
+            "a tensor has another shape than this build expects: file and build are of different "
+            "ages"
+        ),
+        (_NEWER, remedy("take a newer conversion of the model")),
+    ),
+    Rule(
+        "key",
+        "missing-tensor",
+        seen("key_missing", confidence=0.8),
+        template("the file lacks a setting that this build needs: {key}"),
+        (remedy("take a newer conversion of the model"), _NEWER),
+    ),
+    Rule(
+        "clip",
+        "option-refused",
+        seen("clip_as_model", confidence=SURE),
+        template("this file is a vision projector, not a model"),
+        (remedy("give it beside its model", "--mmproj FILE"),),
+    ),
+    Rule(
+        "mapping",
+        "file-corrupt",
+        _mapping,
+        template("the file could not be mapped: {reason}"),
+        (remedy("read it instead of mapping it", "--no-mmap"), _AGAIN),
+    ),
+    Rule(
+        "degraded",
+        "tokenizer-degraded",
+        seen("tokenizer_degraded", confidence=FAIR),
+        template("the file does not say how its text is cut into words: answers will be worse"),
+        (remedy("take a newer conversion of the model"),),
+    ),
+    Rule(
+        "load",
+        "model-refused",
+        seen("model_load", confidence=POSSIBLE, where=lambda each: "reason" in each.fields),
+        template("the engine refused the model: {reason}"),
+        (_NEWER, _AGAIN),
+    ),
+)

@@ -1,0 +1,129 @@
+"""Fitting, hanging, crashing while a model is loaded."""
+
+from __future__ import annotations
+
+from kvwise.diagnose.case import Case
+from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, VRAM, WEAK, Hit, Rule
+from kvwise.diagnose.rules.asking import failed, remedy, seen
+from kvwise.text import template
+
+_SAID_ENOUGH = 8
+_CRASHES = (
+    "assert",
+    "crashed",
+    "cuda",
+    "gpu_oom",
+    "host_alloc",
+    "no_kernel",
+    "device_lost",
+    "metal_failed",
+)
+_UNDER_WAY = {
+    "fit_starts": template("fitting to the memory of the devices"),
+    "fit_probes": template("asking the devices for their memory"),
+    "warming_up": template("the first pass through the model"),
+    "loading_tensors": template("reading weights"),
+}
+
+
+def _fit_abort(case: Case) -> Hit | None:
+    """Fitting gave up and nothing shows that the load went well anyway."""
+    lines = [each for each in case.all("fit") if "error" not in each.fields]
+    if not lines or case.complete or _offloaded_all(case):
+        return None
+    fields = {"reason": lines[0].fields.get("reason", "?")}
+    return Hit(POSSIBLE if failed(case) else LIKELY, tuple(lines[:2]), fields)
+
+
+def _offloaded_all(case: Case) -> bool:
+    models = case.loaded.models
+    return any(model.offloaded or model.weights for model in models) and not failed(case)
+
+
+def _fit_crash(case: Case) -> Hit | None:
+    lines = [each for each in case.all(*_CRASHES) if each.fitting]
+    if lines:
+        memory = lines[0].code in ("gpu_oom", "host_alloc")
+        return Hit(0.97, tuple(lines[:4]), memory=memory, pool=VRAM if memory else None)
+    errors = [each for each in case.all("fit") if "error" in each.fields]
+    others = case.failed_codes - {"fit", "model_load", "server_exit"}
+    if errors and not others:
+        return Hit(FAIR, tuple(errors[:2]), {"reason": errors[0].fields.get("reason", "?")})
+    return None
+
+
+def _hang(case: Case) -> Hit | None:
+    """The log ends in the middle of something, without an error."""
+    if not case.is_last or case.loaded.failures:
+        return None
+    what = _UNDER_WAY.get(case.last_event)
+    if what and case.last_line >= case.said.lines - 3:
+        lines = case.all(case.last_event)
+        return Hit(0.7, tuple(lines[-1:]), {"doing": what})
+    facts = case.loaded.models[-1].facts if case.loaded.models else {}
+    if case.last_event == "ModelFact" and len(facts) >= _SAID_ENOUGH:
+        return Hit(WEAK, fields={"doing": template("reading weights")})
+    return None
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "fit-crash",
+        "fit-crash",
+        _fit_crash,
+        template(
+            "the pass that measures memory before the load failed by itself; the model has not "
+            "been loaded yet"
+        ),
+        (
+            remedy(
+                "switch fitting off and set layers and context yourself",
+                "-fit off",
+                "-ngl N",
+                "-c N",
+            ),
+            remedy("try a newer build"),
+        ),
+    ),
+    Rule(
+        "fit-abort",
+        "fit-abort",
+        _fit_abort,
+        template(
+            "fitting stopped ({reason}): the settings as given need more memory than is free, "
+            "and the engine goes on with them"
+        ),
+        (
+            remedy("leave -ngl, -ts and -ot away and let the engine fit itself", "-fit on"),
+            remedy("or set context and batch by hand", "-c N", "-ub 256"),
+        ),
+        memory=True,
+        pool=VRAM,
+    ),
+    Rule(
+        "timeout",
+        "hang",
+        seen("load_timeout", confidence=LIKELY),
+        template("the program waited for the model and gave up; no error came from the engine"),
+        (
+            remedy("give a large or slowly stored model more time", "OLLAMA_LOAD_TIMEOUT=15m"),
+            remedy("see whether the file is read at all: disk and processor idle mean a hang"),
+            remedy("try another driver or backend"),
+        ),
+    ),
+    Rule(
+        "stops",
+        "hang",
+        _hang,
+        template(
+            "the log ends during this: {doing}; no error, no end. If the process still runs and "
+            "neither disk nor processor work, it hangs"
+        ),
+        (
+            remedy("switch fitting off", "-fit off"),
+            remedy("leave the first pass out", "--no-warmup"),
+            remedy("show more of what it does", "--verbosity 4"),
+            remedy("try another driver or build"),
+        ),
+    ),
+)

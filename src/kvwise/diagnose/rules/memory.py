@@ -1,0 +1,318 @@
+"""What does not fit while a model is loaded: weights, cache, state, compute buffers, one block."""
+
+from __future__ import annotations
+
+from kvwise.diagnose.case import Case, Seen
+from kvwise.diagnose.finding import (
+    FAIR,
+    HOST_RAM,
+    LIKELY,
+    POSSIBLE,
+    SURE,
+    UNIFIED,
+    VRAM,
+    WEAK,
+    Hit,
+    Rule,
+)
+from kvwise.diagnose.rules.asking import (
+    asked_bytes,
+    at_run,
+    failed,
+    pool_of,
+    remedy,
+    seen,
+)
+from kvwise.diagnose.rules.parts import EXPLICIT, part
+from kvwise.diagnose.stage import CACHE, COMPUTE, CONTEXT, START, WARMUP, WEIGHTS
+from kvwise.engine import events as ev
+from kvwise.text import template
+from kvwise.units import MIB
+
+
+def _when(what: str) -> object:
+    def when(case: Case) -> Hit | None:
+        parts = part(case)
+        lines = parts.get(what)
+        if not lines or case.has("buffer_limit") or _recovered(case, lines):
+            return None
+        named = any(each.code in EXPLICIT for each in lines)
+        sure = SURE if named or _by_allocator(lines) else FAIR
+        if len(parts) > 1 and not named:
+            sure -= 0.2
+        return Hit(sure, tuple(lines[:4]), pool=pool_of(case))
+
+    return when
+
+
+def _by_allocator(lines: list[Seen]) -> bool:
+    return any("gallocr" in each.fields.get("function", "") for each in lines)
+
+
+def _recovered(case: Case, lines: list[Seen]) -> bool:
+    """Did the load come to its end after all (another try, without pipeline parallelism)?"""
+    return case.complete and not any(at_run(each) for each in lines) and not case.has("server_exit")
+
+
+def _killed(stage: str, confidence: float) -> object:
+    """The kernel ends a process without a word of its own: where it stood tells what it wanted."""
+
+    def when(case: Case) -> Hit | None:
+        lines = [each for each in case.all("killed", "oom_killed") if each.stage == stage]
+        return Hit(confidence, tuple(lines[:3]), memory=True, pool=HOST_RAM) if lines else None
+
+    return when
+
+
+def _killed_caching(case: Case) -> Hit | None:
+    lines = [each for each in case.all("killed", "oom_killed") if each.stage in (CONTEXT, CACHE)]
+    return Hit(LIKELY, tuple(lines[:3]), memory=True, pool=HOST_RAM) if lines else None
+
+
+def _state_dominates(case: Case) -> Hit | None:
+    """Memory was short and the recurrent state is the largest thing beside the weights."""
+    states = [
+        cache.total
+        for context in case.loaded.contexts
+        for cache in context.caches
+        if isinstance(cache.total, ev.RecurrentState)
+    ]
+    lines = failed(case) or case.all("gpu_oom", "vk_oom", "compute_alloc")
+    if not states:
+        return None
+    state = max(states, key=lambda each: each.size.mib)
+    caches = sum(each.size.mib for each in case.caches())
+    copies = (state.seqs or 1) * (1 + (state.rs_seq or 0))
+    asked = max([size for each in lines if (size := asked_bytes(each))], default=0) / MIB
+    if copies < 2 or state.size.mib < max(caches, 256):
+        return None
+    fields = {"size": f"{state.size.mib:,.0f}", "slots": state.seqs or 1,
+              "snapshots": state.rs_seq or 0}  # fmt: skip
+    if lines and state.size.mib > asked:
+        shown = (*case.all("state_line")[:1], *lines[:3])
+        return Hit(0.97, shown, fields, memory=True, pool=pool_of(case))
+    if case.excerpt and not lines:
+        lines = case.all("state_line")
+        return Hit(POSSIBLE, tuple(lines[:2]), fields, memory=True, pool=VRAM)
+    return None
+
+
+def _spent_guard(case: Case) -> Hit | None:
+    lines = case.all("ram_short", "guard_stopped")
+    if not lines:
+        return None
+    pool = HOST_RAM if lines[0].code == "ram_short" else VRAM
+    return Hit(SURE, tuple(lines[:3]), memory=True, pool=pool, cause=_GUARD)
+
+
+_GUARD = template("the program found too little memory for the model's weights and did not start")
+
+
+def _host_at_load(case: Case) -> Hit | None:
+    """A bare `std::bad_alloc` while something was loaded."""
+    lines = [
+        each for each in case.all("host_alloc") if not at_run(each) and "reason" in each.fields
+    ]
+    if not lines or part(case).keys() - {"weights"} or case.has(*EXPLICIT):
+        return None
+    return Hit(WEAK, tuple(lines[:2]), memory=True, pool=HOST_RAM) if case.stage == START else None
+
+
+_FEWER_LAYERS = remedy(
+    "put fewer layers on the GPU, or let --fit choose: leave -ngl away", "-ngl N"
+)
+_SMALLER_QUANT = remedy("take a smaller quantization of the model")
+_SHORTER = remedy("set the context to what is needed", "-c N")
+_ONE_SLOT = remedy("use one slot if only one request runs at a time", "-np 1")
+_QUANT_CACHE = remedy(
+    "keep the cache in q8_0: half the size, hardly a loss", "-ctk q8_0", "-ctv q8_0", "-fa on"
+)
+_SMALLER_UBATCH = remedy("take a smaller physical batch", "-ub 256")
+_FLASH = remedy("turn flash attention on: the attention matrix disappears", "-fa on")
+_EXPERTS = remedy("keep the experts of a mixture of experts on the host", "-ncmoe N")
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "state",
+        "recurrent-state-oom",
+        _when("rs"),  # type: ignore[arg-type]
+        template(
+            "the recurrent state does not fit: it grows with slots and with the snapshots that "
+            "speculative decoding keeps, not with the context"
+        ),
+        (
+            _ONE_SLOT,
+            remedy("draft fewer tokens: each keeps a snapshot", "--spec-draft-n-max 2"),
+            _FEWER_LAYERS,
+        ),
+        memory=True,
+        pool=VRAM,
+    ),
+    Rule(
+        "state-dominates",
+        "recurrent-state-oom",
+        _state_dominates,
+        template(
+            "the recurrent state takes {size} MiB ({slots} slots, {snapshots} snapshots each), "
+            "more than the cache: it is what does not fit"
+        ),
+        (
+            _ONE_SLOT,
+            remedy("draft fewer tokens: each keeps a snapshot", "--spec-draft-n-max 2"),
+            _FEWER_LAYERS,
+        ),
+        memory=True,
+        pool=VRAM,
+    ),
+    Rule(
+        "weights",
+        "weights-oom",
+        _when("weights"),  # type: ignore[arg-type]
+        template("the model's weights do not fit the device"),
+        (_FEWER_LAYERS, _EXPERTS, _SMALLER_QUANT),
+        memory=True,
+        pool=VRAM,
+    ),
+    Rule(
+        "weights-guard",
+        "weights-oom",
+        _spent_guard,
+        _GUARD,
+        (_SMALLER_QUANT, _SHORTER, remedy("close what else uses the memory")),
+        memory=True,
+        pool=HOST_RAM,
+    ),
+    Rule(
+        "weights-killed",
+        "weights-oom",
+        _killed(WEIGHTS, LIKELY),  # type: ignore[arg-type]
+        template(
+            "the system ended the process while it read weights: host memory, or the limit of "
+            "its container, is too small for the model"
+        ),
+        (
+            _SMALLER_QUANT,
+            remedy("let the file be mapped instead of read", "--mmap"),
+            remedy("raise the container's memory limit"),
+        ),
+        memory=True,
+        pool=HOST_RAM,
+    ),
+    Rule(
+        "cache",
+        "kv-alloc-oom",
+        _when("kv"),  # type: ignore[arg-type]
+        template(
+            "the KV cache does not fit: it grows with context and slots, whatever is used of it"
+        ),
+        (_SHORTER, _QUANT_CACHE, _ONE_SLOT, remedy("keep the cache on the host", "-nkvo")),
+        memory=True,
+        pool=VRAM,
+    ),
+    Rule(
+        "cache-killed",
+        "kv-alloc-oom",
+        _killed_caching,
+        template(
+            "the system ended the process while the cache was filled: it was promised more "
+            "host memory than there is"
+        ),
+        (_SHORTER, _QUANT_CACHE, _ONE_SLOT),
+        memory=True,
+        pool=HOST_RAM,
+    ),
+    Rule(
+        "compute",
+        "compute-oom",
+        _when("compute"),  # type: ignore[arg-type]
+        template(
+            "weights and cache fit, the compute buffer does not: it grows with the physical "
+            "batch, with the vocabulary, and without flash attention with the context"
+        ),
+        (
+            _FLASH,
+            _SMALLER_UBATCH,
+            remedy(
+                "leave one layer fewer on the GPU, so that the output layer stays on the host",
+                "-ngl N",
+            ),
+            _SHORTER,
+            remedy(
+                "on several GPUs, switch pipeline parallelism off at build time",
+                "-DGGML_SCHED_MAX_COPIES=1",
+            ),
+        ),
+        memory=True,
+        pool=VRAM,
+    ),
+    Rule(
+        "compute-killed",
+        "compute-oom",
+        _killed(COMPUTE, FAIR),  # type: ignore[arg-type]
+        template(
+            "the system ended the process while compute buffers were made: host memory is short"
+        ),
+        (_SMALLER_UBATCH, _SHORTER),
+        memory=True,
+        pool=HOST_RAM,
+    ),
+    Rule(
+        "warmup-killed",
+        "compute-oom",
+        _killed(WARMUP, FAIR),  # type: ignore[arg-type]
+        template(
+            "the system ended the process in the first pass, when cache and buffers are touched "
+            "for the first time: host memory is short"
+        ),
+        (_SHORTER, _SMALLER_UBATCH, _QUANT_CACHE),
+        memory=True,
+        pool=HOST_RAM,
+    ),
+    Rule(
+        "output",
+        "compute-oom",
+        _when("output"),  # type: ignore[arg-type]
+        template("the output buffer does not fit: it holds a row of the vocabulary for every slot"),
+        (_ONE_SLOT, _SMALLER_UBATCH),
+        memory=True,
+        pool=HOST_RAM,
+    ),
+    Rule(
+        "host-alloc",
+        "weights-oom",
+        _host_at_load,
+        template("host memory ran out while the model was loaded"),
+        (_SMALLER_QUANT, _SHORTER),
+        memory=True,
+        pool=HOST_RAM,
+    ),
+    Rule(
+        "working-set",
+        "metal-working-set",
+        seen("metal_oom", "working_set", confidence=SURE),
+        template(
+            "more was allocated than the working set that macOS grants the GPU: allocation only "
+            "warns, the graph fails later"
+        ),
+        (
+            _SMALLER_QUANT,
+            _FEWER_LAYERS,
+            _SHORTER,
+            remedy("raise the limit, if the system can spare it", "sysctl iogpu.wired_limit_mb=N"),
+        ),
+        memory=True,
+        pool=UNIFIED,
+    ),
+    Rule(
+        "metal-status",
+        "metal-working-set",
+        seen("metal_failed", confidence=FAIR, where=lambda each: each.fields.get("status") == "5"),
+        template(
+            "a command buffer failed on the Apple GPU, most often because the working set is "
+            "exceeded"
+        ),
+        (_SHORTER, _SMALLER_QUANT),
+        memory=True,
+        pool=UNIFIED,
+    ),
+)

@@ -1,0 +1,164 @@
+"""It works, but slowly: attention on the processor, pages in system memory, work done twice."""
+
+from __future__ import annotations
+
+from kvwise.diagnose.case import Case
+from kvwise.diagnose.finding import FAIR, LIKELY, VRAM, Hit, Rule
+from kvwise.diagnose.rules.asking import failed, remedy, seen
+from kvwise.text import template
+from kvwise.units import MIB
+
+_CUDA_PAIRS = frozenset({"f16", "bf16", "q8_0", "q4_0"})
+"""What default CUDA builds have flash attention for, K and V alike (ggml-cuda/fattn.cu, b10605)."""
+_GPU = ("CUDA", "ROCm", "MUSA")
+
+
+def _pairs(case: Case) -> tuple[str, str] | None:
+    """Cache types for which a default CUDA build has no flash attention."""
+    main = case.loaded.main
+    if main is None:
+        return None
+    for cache in main.caches:
+        total = cache.total
+        k, v = getattr(total, "type_k", None), getattr(total, "type_v", None)
+        on_gpu = any(name.startswith(_GPU) and size.bytes for name, size in cache.by_buffer.items())
+        if not k or not v or not on_gpu or k == "f32":
+            continue
+        if k not in _CUDA_PAIRS or (k != v and "f32" not in (k, v)):
+            return k, v
+    return None
+
+
+def _no_kernel(case: Case) -> Hit | None:
+    pair = _pairs(case)
+    main = case.loaded.main
+    if pair is None or failed(case) or (main and main.flash_attn is False):
+        return None
+    if main and main.facts.get("flash_attn") in ("0", "disabled"):
+        return None
+    return Hit(FAIR, tuple(case.all("cache_line")[:2]), {"k": pair[0], "v": pair[1]})
+
+
+def _on_cpu(case: Case) -> Hit | None:
+    lines = case.all("flash_cpu")
+    elsewhere = [each for each in case.all("layer_elsewhere") if "lash" in each.text]
+    if elsewhere and not case.has("flash_off"):
+        lines = elsewhere
+    return Hit(LIKELY, tuple(lines[:3]), {"k": "?", "v": "?"}, cause=_CPU) if lines else None
+
+
+_CPU = template(
+    "flash attention runs on the processor: the device has none for these heads or types"
+)
+
+
+def _spilled(case: Case) -> Hit | None:
+    """More was put on a card than was free, and no allocation failed."""
+    if failed(case) or not case.complete:
+        return None
+    loaded = case.loaded
+    for device in loaded.devices:
+        if not device.name.startswith(("CUDA", "ROCm")) or not device.free.mib:
+            continue
+        total = _on(case, device.name)
+        if total > device.free.mib * 1.02 + 64:
+            fields = {"device": device.name, "taken": f"{total:,.0f}",
+                      "free": f"{device.free.mib:,.0f}"}  # fmt: skip
+            lines = tuple(case.all("device_line")[:2])
+            return Hit(LIKELY, lines, fields, memory=True, pool=VRAM)
+    return None
+
+
+def _on(case: Case, name: str) -> float:
+    """MiB of the last model and context on a device."""
+    main, model = case.loaded.main, case.loaded.model
+    size = model.weights[name].bytes if model and name in model.weights else 0
+    if main:
+        size += main.compute[name].bytes if name in main.compute else 0
+        size += sum(c.by_buffer[name].bytes for c in main.caches if name in c.by_buffer)
+    return size / MIB
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "flash-off",
+        "fa-auto-disabled",
+        seen("flash_off", confidence=0.9),
+        template(
+            "flash attention switched itself off: a layer and its attention would be on "
+            "different devices, or the device has none for it. The compute buffer grows with the "
+            "context, and a quantized V is refused"
+        ),
+        (
+            remedy(
+                "put cache and layers on the same device: without -nkvo, with all layers", "-ngl 99"
+            ),
+            remedy("an f16 cache has more kernels", "-ctk f16", "-ctv f16"),
+            remedy("try a newer build"),
+        ),
+    ),
+    Rule(
+        "flash-elsewhere",
+        "fa-kernel-fallback",
+        _on_cpu,
+        _CPU,
+        (
+            remedy("types with a kernel of their own", "-ctk q8_0", "-ctv q8_0"),
+            remedy("an f16 cache", "-ctk f16", "-ctv f16"),
+            remedy("try a newer build"),
+        ),
+    ),
+    Rule(
+        "flash-types",
+        "fa-kernel-fallback",
+        _no_kernel,
+        template(
+            "default CUDA builds have no flash attention for K {k} with V {v}: it moves to the "
+            "processor without a word, and everything gets slow"
+        ),
+        (
+            remedy("the same type for K and V, one with a kernel", "-ctk q8_0", "-ctv q8_0"),
+            remedy("or build all kernels", "-DGGML_CUDA_FA_ALL_QUANTS=ON"),
+        ),
+    ),
+    Rule(
+        "reprocessed",
+        "swa-reprocessing",
+        seen("swa_reprocessed", "checkpoint_erased", confidence=0.9),
+        template(
+            "the whole prompt is read again: a sliding window or a recurrent state keeps only "
+            "the latest tokens, and the new prompt differs before them"
+        ),
+        (
+            remedy("keep the beginning of the prompt unchanged"),
+            remedy("keep all cells of the window (more memory)", "--swa-full"),
+            remedy("keep more checkpoints", "--ctx-checkpoints 32"),
+        ),
+    ),
+    Rule(
+        "unified-variable",
+        "vram-spill-slow",
+        seen("unified_env", confidence=LIKELY),
+        template(
+            "GGML_CUDA_ENABLE_UNIFIED_MEMORY is set: pages of the card lie in system memory. Any "
+            "value counts, also 0"
+        ),
+        (remedy("unset the variable", "unset GGML_CUDA_ENABLE_UNIFIED_MEMORY"),),
+    ),
+    Rule(
+        "spilled",
+        "vram-spill-slow",
+        _spilled,
+        template(
+            "{taken} MiB were put on {device}, which had {free} MiB free: the driver keeps the "
+            "rest in system memory, and everything gets slow"
+        ),
+        (
+            remedy("leave 1 to 2 GiB free", "-fitt 2048"),
+            remedy("a shorter context", "-c N"),
+            remedy("in the NVIDIA control panel: CUDA sysmem fallback policy, prefer no fallback"),
+        ),
+        memory=True,
+        pool=VRAM,
+    ),
+)
