@@ -131,7 +131,7 @@ def _made(search: Search, found: Sequence[Candidate]) -> Plan:
     others = alternatives([*found, chosen], chosen, goal, sizes, _ALTERNATIVES, grades)
     others = [each for each in others if each is not first]
     choice = replace(_choice(search, chosen, explained=True), binds=binds(search, chosen))
-    shown = [_choice(search, each, explained=True) for each in others]
+    shown = [_choice(search, each, explained=True, counted=False) for each in others]
     shown = [shown[number] for number in undominated(choice, shown)]
     return Plan(
         goal=goal,
@@ -145,10 +145,12 @@ def _made(search: Search, found: Sequence[Candidate]) -> Plan:
     )
 
 
-def _choice(search: Search, candidate: Candidate, *, explained: bool = False) -> Choice:
+def _choice(
+    search: Search, candidate: Candidate, *, explained: bool = False, counted: bool = True
+) -> Choice:
     depth = min(search.goal.prompt_tokens or search.goal.enough, candidate.slot_tokens)
     speed = estimate(candidate.ledger, depth, host=search.host)
-    found = costs(search, candidate, speed) if explained else ()
+    found = costs(search, candidate, speed) if explained and counted else ()
     return Choice(
         launch=candidate.launch,
         ledger=candidate.ledger,

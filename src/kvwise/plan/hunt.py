@@ -6,11 +6,11 @@ closes in on the edge, then steps over it to see whether a longer context fits a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kvwise.launch import Launch
 from kvwise.options import change
-from kvwise.plan.candidate import CELLS, Candidate
+from kvwise.plan.candidate import CELLS, Candidate, slack_of
 from kvwise.plan.edge import edge
 from kvwise.plan.offload import Level
 from kvwise.plan.search import Search
@@ -123,12 +123,26 @@ def first_level(search: Search, launch: Launch, tokens: int) -> Candidate | None
     first, last = 0, len(steps) - 1
     most = left(0)
     if most is None or most < 0:
-        least = left(last)
-        if least is None or least < 0:
-            search.fitting(at(last), steps[last])  # says what is missing
+        if _host_is_too_small(search, at, last):
             return None
         first = edge(left, last, 0, rough)
     return search.fitting(at(first), steps[first])
+
+
+def _host_is_too_small(search: Search, at: Callable[[int], Launch], last: int) -> bool:
+    """Whether what the GPUs cannot hold even without computing is too much for the host."""
+
+    def barely(number: int) -> int | None:
+        bare = search.barest(at(number))
+        return None if bare is None else slack_of(bare, gpus=True)
+
+    least = barely(last)
+    first = last if least is None or least < 0 else edge(barely, last, 0)
+    bare = search.barest(at(first))
+    if bare is None or slack_of(bare) >= 0:
+        return False
+    search.missed(-slack_of(bare))
+    return True
 
 
 def polished(search: Search, found: Candidate) -> Candidate:

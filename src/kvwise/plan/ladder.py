@@ -32,6 +32,10 @@ class _Step:
     changes: dict[str, Any]
     reason: Phrase
 
+    @property
+    def kind(self) -> str:
+        return next(iter(self.changes)) if len(self.changes) < len(FIELDS) else "layers"
+
 
 def ladder(search: Search, chosen: Candidate) -> list[Rung]:
     """Launches that each need clearly less on the fullest GPU than the one before.
@@ -40,9 +44,10 @@ def ladder(search: Search, chosen: Candidate) -> list[Rung]:
     layers give way. What the user fixed stays; the prompt still fits as long as it can.
     """
     rungs: list[Rung] = []
+    useless: set[str] = set()  # kinds of steps that gave back too little
     here = chosen
     while len(rungs) < _RUNGS:
-        lower = next(_lower(search, here, first=not rungs), None)
+        lower = next(_lower(search, here, useless, first=not rungs), None)
         if lower is None:
             break
         rungs.append(lower)
@@ -50,14 +55,18 @@ def ladder(search: Search, chosen: Candidate) -> list[Rung]:
     return rungs
 
 
-def _lower(search: Search, here: Candidate, *, first: bool) -> Iterator[Rung]:
+def _lower(search: Search, here: Candidate, useless: set[str], *, first: bool) -> Iterator[Rung]:
     for step in _steps(search, here, first=first):
+        if step.kind in useless:
+            continue
         level = dict(here.level) | {
             name: step.changes[name] for name in FIELDS if name in step.changes
         }
         found = search.with_changes(here.launch, step.changes, level)
         if found and _weight(here) - _weight(found) >= _worth(here):
             yield Rung(found, step.reason)
+        else:
+            useless.add(step.kind)
 
 
 def _steps(search: Search, here: Candidate, *, first: bool) -> Iterator[_Step]:

@@ -229,9 +229,7 @@ class Search:
 
     def _surely_misses(self, launch: Launch, *, gpus: bool = False) -> int | None:
         """A guess of what is missing where that something is needs no graph; None = it may fit."""
-        bare = self.ledgers.bare(
-            self.splits.rough(launch, computing=False) if self.splits_freely else launch
-        )
+        bare = self.barest(launch)
         if bare is None:
             return None
         rough = self.rough_slack(launch, gpus=gpus)
@@ -241,12 +239,23 @@ class Search:
             return min(missed, missed if rough is None else rough)
         return rough if known and rough is not None and rough < -_CLEARLY else None
 
+    def barest(self, launch: Launch) -> Ledger | None:
+        """The ledger without compute buffers, split as is best without them."""
+        if self.splits_freely:
+            launch = self.splits.rough(launch, computing=False)
+        return self.ledgers.bare(launch)
+
+    def missed(self, short: int) -> None:
+        """Remember by how much a launch that llama.cpp takes does not fit."""
+        self.found_any = True
+        self.closest = min(short, self.closest or short)
+
     def fitting(self, launch: Launch, level: Level) -> Candidate | None:
         """The launch as a candidate if the engine takes it and it fits."""
         if self.found_any and self.closest is not None:
-            short = self._surely_misses(launch)
-            if short is not None:
-                self.closest = min(self.closest, -short)
+            left = self._surely_misses(launch)
+            if left is not None:
+                self.missed(-left)
                 return None
         launch = self.settled(launch)
         ledger = self.ledger(launch)
@@ -257,7 +266,7 @@ class Search:
             return None
         short = missing(ledger)
         if short:
-            self.closest = min(short, self.closest or short)
+            self.missed(short)
             return None
         return Candidate(
             launch=launch,
