@@ -97,7 +97,9 @@ def test_the_document(quick: Kvwise) -> None:
 
 def test_a_cell_is_what_size_says(quick: Kvwise) -> None:
     card = ("--gpu", "name=RTX 4060,os=linux")
-    cell = quick("table", QWEN, *card, "--types", "q8_0", "--json").json["cells"][0]
+    build = ("--engine-build", "b10605")
+    cell = quick("table", QWEN, *card, *build, "--types", "q8_0", "--json").json["cells"][0]
+    card += build
     flags = ("-ctk", "q8_0", "-ctv", "q8_0", "-c", str(cell["n_ctx_max"]))
     ledger = quick("size", QWEN, *flags, *card, "--json").json
     assert ledger["fits"] is True
@@ -144,7 +146,8 @@ def test_without_a_gpu_the_host_is_what_there_is(quick: Kvwise) -> None:
 
 
 def test_markdown_has_whole_tables(quick: Kvwise) -> None:
-    out = quick("table", QWEN, "--gpu", "RTX 4060", "--format", "md", "--types", "all").out
+    words = ("--gpu", "RTX 4060", "--format", "md", "--types", "all", "--engine-build", "b10605")
+    out = quick("table", QWEN, *words).out
     tables = re.findall(r"(?:^\|.*\n)+", out, re.MULTILINE)
     assert len(tables) == 2
     for table in tables:
@@ -156,7 +159,7 @@ def test_markdown_has_whole_tables(quick: Kvwise) -> None:
 
 def test_csv_has_a_row_per_cell_and_context(quick: Kvwise) -> None:
     words = ("table", QWEN, DEEPSEEK, "--gpu", "RTX 4060", "--gpu", "8GiB", "--contexts", "4k,8k",
-             "--types", "f16,q5_1", "--format", "csv")  # fmt: skip
+             "--types", "f16,q5_1", "--format", "csv", "--engine-build", "b10605")  # fmt: skip
     rows = list(csv.DictReader(io.StringIO(quick(*words).out)))
     assert len(rows) == 2 * 2 * 2 * 2
     assert tuple(rows[0]) == COLUMNS
@@ -185,6 +188,37 @@ def test_what_is_too_large_says_what_is_missing(quick: Kvwise) -> None:
     large = str(ZOO / "llama-3.3-70b.json.gz")
     out = quick("table", large, "--gpu", "RTX 4060", "--types", "f16").out
     assert re.search(r"no \(-[\d.]+ GiB\)", out)
+
+
+def test_layers_beside_a_context(quick: Kvwise) -> None:
+    words = ("table", QWEN, "--gpu", "GTX 1660 Ti", "--os", "linux", "--contexts", "4k,16k",
+             "--types", "f16", "--layers", "--engine-build", "b10605")  # fmt: skip
+    found = quick(*words, "--json").json
+    assert found["models"][0]["n_gpu_layers_all"] == 37
+    whole, part = (at["n_gpu_layers"] for at in found["cells"][0]["contexts"])
+    assert whole == 37
+    assert 20 < part < 37
+    out = quick(*words).out
+    assert f"2,304.0 (40.1%) {part}/37" in out
+    assert "-ngl" in out
+    rows = list(csv.DictReader(io.StringIO(quick(*words, "--format", "csv").out)))
+    assert [row["n_gpu_layers"] for row in rows] == ["37", str(part)]
+    both = quick(*words, "--gpu", "RTX 4090", "--format", "md", "--lang", "zh").out
+    assert f"| all | {part}/37 |" not in both  # worded in Chinese
+    assert f"{part}/37 |" in both
+    size = ("size", QWEN, "--gpu", "name=GTX 1660 Ti,os=linux", "-c", "16384", "--json",
+            "--engine-build", "b10605", "-ngl")  # fmt: skip
+    reserve = 192 * MIB
+    for layers, holds in ((part, True), (part + 1, False)):
+        gpu = quick(*size, str(layers)).json["buffers"][0]
+        assert (gpu["headroom_bytes"] >= reserve) is holds
+
+
+def test_a_name_of_several_sizes_says_what_was_assumed(quick: Kvwise) -> None:
+    words = ("table", QWEN, "--types", "f16", "--contexts", "4k", "--gpu")
+    assert "taken for the one with 16 GB" in quick(*words, "RTX 5060 Ti").out
+    for clear in ("RTX 5060 Ti 8GB", "RTX 5060 Ti 16GB", "RTX 4060"):
+        assert "taken for" not in quick(*words, clear).out
 
 
 def test_chinese(quick: Kvwise) -> None:

@@ -204,6 +204,41 @@ def test_layers_left_on_the_host_and_all_of_them() -> None:
     assert moe.n_ctx_max_all_layers is None
 
 
+@pytest.mark.parametrize("kind", ["cuda", "vulkan"])
+@pytest.mark.parametrize("name", ["qwen3-8b", "gemma-3-4b", "falcon-h1-1.5b"])
+def test_so_many_layers_fit_beside_a_context_and_not_one_more(name: str, kind: str) -> None:
+    size = model(name).header.tensor_bytes / GIB
+    machine = Machine((gpu(size * 0.8 + 0.6, kind=kind),))
+    contexts = (4096, 16384, 65536)
+    table = make_table(
+        [Entry(model(name), START)], [machine], pairs_of(["f16,q8_0"]), contexts, layers=True
+    )
+    partial = 0
+    for cell in table.cells:
+        launch = replace(START, type_k=cell.pair[0], type_v=cell.pair[1])
+        for at in cell.at:
+            if at.fits:
+                assert at.n_gpu_layers == table.entries[0].everything
+                continue
+            partial += 1
+            assert at.n_gpu_layers is not None
+            for more, holds in ((0, True), (1, False)):
+                given = replace(launch, n_gpu_layers=at.n_gpu_layers + more)
+                assert (left(name, given, machine, at.n_ctx) >= 0) is holds
+    assert partial
+    plain = make_table([Entry(model(name), START)], [machine], pairs_of(["f16,q8_0"]), contexts)
+    assert all(at.n_gpu_layers is None for cell in plain.cells for at in cell.at)
+
+
+def test_layers_are_not_asked_for_where_they_are_fixed_or_there_is_no_gpu() -> None:
+    for launch, machine in ((replace(START, n_gpu_layers=20), card("RTX 4060")),
+                            (START, Machine((), Host.of("10GiB")))):  # fmt: skip
+        table = make_table(
+            [Entry(model("qwen3-8b"), launch)], [machine], pairs_of(["f16"]), (32768,), layers=True
+        )
+        assert table.cells[0].at[0].n_gpu_layers is None
+
+
 def test_memory_of_the_host_binds_where_it_is_known() -> None:
     entry = [Entry(model("qwen3-8b"), replace(START, n_gpu_layers=0))]
     small = Machine((), Host.of("10GiB"))

@@ -63,6 +63,8 @@ def _tables(table: Table) -> Iterator[Shown]:
     for number in range(len(table.entries)):
         yield _cache_table(table, number)
     yield _by_machine(table, phrase("Longest context with all layers on the GPU"), _longest)
+    if table.layers and len(table.machines) > 1:
+        yield _layers_table(table)
     if table.prompt_tokens is not None:
         title = phrase(
             "Tokens left for an answer beside a prompt of {tokens} tokens, at the longest context",
@@ -82,7 +84,9 @@ def _cache_table(table: Table, number: int) -> Shown:
     for place, n_ctx in enumerate(table.contexts):
         at = [cell.at[place] for cell in cells]
         row: list[Cell | Words] = [f"{n_ctx:,}" + ("*" if at[0].beyond_training else "")]
-        row += [_cache_cell(each, cell, one=one) for each, cell in zip(at, cells, strict=True)]
+        row += [
+            _cache_cell(table, each, cell, one=one) for each, cell in zip(at, cells, strict=True)
+        ]
         if table.prompt_tokens is not None:
             row.append(_room(next((each.n_predict for each in at if not each.refused), None)))
         rows.append(row)
@@ -101,7 +105,7 @@ def _cache_table(table: Table, number: int) -> Shown:
     return Shown(columns, rows, title)
 
 
-def _cache_cell(at: At, cell: Answer, *, one: bool) -> Cell | Words:
+def _cache_cell(table: Table, at: At, cell: Answer, *, one: bool) -> Cell | Words:
     if at.refused:
         return Cell(phrase("refused"), "dim")
     size = f"{at.cache_bytes / MIB:,.1f}"
@@ -110,6 +114,8 @@ def _cache_cell(at: At, cell: Answer, *, one: bool) -> Cell | Words:
     share = f"{at.share:.1%}"
     if cell.refused:
         return Cell(_refusal(cell), "dim")
+    if not at.fits and table.layers and at.n_gpu_layers is not None:
+        return Cell(f"{size} ({share}) {_part(table, at, cell)}", "heat1")
     if not at.fits:
         return Cell(phrase("{size} ({share}) no", size=size, share=share), "heat0")
     return Cell(f"{size} ({share})", f"heat{_shade_of_share(at.share)}")
@@ -117,6 +123,42 @@ def _cache_cell(at: At, cell: Answer, *, one: bool) -> Cell | Words:
 
 def _shade_of_share(share: float) -> int:
     return max(1, _HEAT - 1 - int(share * 8))
+
+
+def _part(table: Table, at: At, cell: Answer) -> str:
+    """Layers on the GPU of all that there are."""
+    return f"{at.n_gpu_layers}/{table.entries[cell.model].everything}"
+
+
+def _layers_table(table: Table) -> Shown:
+    """A row per model, machine and pair, a column per context."""
+    several = len(table.entries) > 1
+    rows: list[list[Cell | Words]] = []
+    for cell in table.cells:
+        row: list[Cell | Words] = [table.entries[cell.model].name] if several else []
+        row += [table.machines[cell.machine].name or phrase("host"), _pair(cell.pair)]
+        row += [_layers_cell(table, at, cell) for at in cell.at]
+        rows.append(row)
+    columns = [
+        *([Column(phrase("model"))] if several else []),
+        Column(phrase("GPU")),
+        Column("K/V"),
+        *(Column(f"{n_ctx:,}", right=True) for n_ctx in table.contexts),
+    ]
+    return Shown(columns, rows, phrase("Layers on the GPU by context"))
+
+
+def _layers_cell(table: Table, at: At, cell: Answer) -> Cell:
+    if cell.refused:
+        return Cell(_refusal(cell), "dim")
+    if at.refused:
+        return Cell(phrase("refused"), "dim")
+    if at.fits:
+        return Cell(phrase("all"), "heat4")
+    if at.n_gpu_layers is None:
+        return Cell(phrase("no"), "heat0")
+    share = at.n_gpu_layers / table.entries[cell.model].everything
+    return Cell(_part(table, at, cell), f"heat{1 + int(share * 2.999)}" if share else "heat0")
 
 
 # -- longest context -----------------------------------------------------------------------------
@@ -213,6 +255,15 @@ def _notes(table: Table) -> Sequence[Phrase]:
             "for; no (-x): so much is missing at the shortest context"
         ),
     ]
+    if any(at.n_gpu_layers is not None and not at.fits for cell in table.cells for at in cell.at):
+        notes.append(
+            phrase(
+                "a/b: of b layers a fit on the GPU beside that context (-ngl a; the output counts "
+                "as one), the processor has the rest"
+            )
+        )
+    devices = [device for machine in table.machines for device in machine.devices]
+    notes += {str(each.note): each.note for each in devices if each.note}.values()
     beside = [(at.beside_bytes, at.n_ctx) for cell in table.cells for at in cell.at if at.fits]
     most, n_ctx = max(beside, default=(0, 0))
     if most:

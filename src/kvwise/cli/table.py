@@ -57,6 +57,11 @@ _MOST_MODELS, _MOST_CONTEXTS = 1000, 64
         help="Look for contexts beyond what a model was trained for, too.",
     ),
     click.Option(
+        ["--layers"],
+        is_flag=True,
+        help="Where not all layers fit beside a context, say how many would.",
+    ),
+    click.Option(
         ["--format", "form"],
         type=click.Choice(FORMATS),
         default="text",
@@ -89,6 +94,7 @@ def command(
     types: Sequence[str],
     prompt_tokens: str | None,
     past_training: bool,
+    layers: bool,
     form: str,
     system: str | None,
     shape: Sequence[str],
@@ -113,6 +119,7 @@ def command(
             lengths,
             prompt_tokens=None if prompt_tokens is None else parse_count(prompt_tokens),
             past_training=past_training,
+            layers=layers,
             progress=progress,
         )
     _show(printer, table, "json" if printer.json else form)

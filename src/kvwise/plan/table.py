@@ -6,7 +6,7 @@ One curve serves all cards of a kind (`taken`), so a further GPU costs only the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from kvwise.errors import Refused, UsageError
@@ -16,6 +16,7 @@ from kvwise.launch import Launch
 from kvwise.memory.parts.companions import NONE, Companions
 from kvwise.options import change
 from kvwise.plan.candidate import CELLS
+from kvwise.plan.table_layers import most_layers
 from kvwise.plan.taken import Curve, Machine, Taken, alike, fits, longest, slack
 
 Pair = tuple[str, str]
@@ -38,6 +39,11 @@ class Entry:
     called: str = ""  # for people; else what the file says
 
     @property
+    def everything(self) -> int:
+        """All layers as -ngl counts them: the output is one."""
+        return self.model.n_layer_all + 1
+
+    @property
     def name(self) -> str:
         return self.called or self.model.name or self.model.architecture
 
@@ -50,7 +56,8 @@ class At:
     there. `beside_bytes` is what a draft, projector or adapter takes there. `gpu_bytes` and
     `left_bytes` (with the reserve kept) are None in a cell that no context fits, because a graph
     for it would tell nobody anything. `n_predict` is what a prompt leaves in a slot; None without a
-    prompt.
+    prompt. `n_gpu_layers` is the most layers on the GPUs beside the context (as -ngl counts them);
+    None if nobody asked, if none fit, or if the launch fixes them.
     """
 
     n_ctx: int
@@ -61,6 +68,7 @@ class At:
     left_bytes: int | None = None
     fits: bool = False
     n_predict: int | None = None
+    n_gpu_layers: int | None = None
     beyond_training: bool = False
     refused: Refused | None = None
 
@@ -101,6 +109,7 @@ class Table:
     prompt_tokens: int | None
     cells: tuple[Cell, ...]
     ledgers: int  # made for it
+    layers: bool = False  # each context says how many layers fit beside it
 
     def cell(self, model: int, machine: int, pair: int) -> Cell:
         """The cell of these numbers."""
@@ -149,6 +158,7 @@ class _Maker:
     contexts: Sequence[int]
     prompt_tokens: int | None
     past_training: bool
+    layers: bool = False
     curves: dict[tuple[object, ...], Curve] = field(default_factory=dict)
 
     @cached_property
@@ -186,6 +196,8 @@ class _Maker:
         at = tuple(
             self._at(curve, machine, n_ctx, whole=best is not None) for n_ctx in self.contexts
         )
+        if self.layers and refused is None:
+            at = tuple(self._with_layers(each, machine, launch) for each in at)
         if refused is not None or isinstance(first, Refused):
             return Cell(self.number, place, pair, at, refused=refused)
         if best is None:
@@ -243,6 +255,16 @@ class _Maker:
             beyond_training=bool(self.trained) and taken.n_ctx_seq > _padded(self.trained),
         )
 
+    def _with_layers(self, at: At, machine: Machine, launch: Launch) -> At:
+        """The context with the layers that fit beside it, where the launch leaves them open."""
+        everything = self.entry.everything
+        if at.refused or not machine.devices or launch.n_gpu_layers >= 0:
+            return at
+        if at.fits:
+            return replace(at, n_gpu_layers=everything)
+        found = most_layers(self._curve, machine, launch, at.n_ctx, everything)
+        return replace(at, n_gpu_layers=found)
+
     def _left(self, taken: Taken) -> int | None:
         """What the prompt leaves in a slot; negative: so many tokens do not find room."""
         if self.prompt_tokens is None:
@@ -280,22 +302,24 @@ def make_table(
     *,
     prompt_tokens: int | None = None,
     past_training: bool = False,
+    layers: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Table:
     """Every model on every machine with every pair of cache types.
 
-    `past_training` looks for contexts beyond what a model was trained for, too. `progress` hears
+    `past_training` looks for contexts beyond what a model was trained for, too. `layers` finds how
+    many layers fit beside each context, which takes graphs of its own. `progress` hears
     how many models are done. What a launch is refused for stands in its cell; raises UsageError
     for a launch that names what is not there.
     """
     cells: list[Cell] = []
     ledgers = 0
     for number, entry in enumerate(entries):
-        maker = _Maker(number, entry, machines, contexts, prompt_tokens, past_training)
+        maker = _Maker(number, entry, machines, contexts, prompt_tokens, past_training, layers)
         cells += maker.cells(pairs)
         ledgers += maker.asked
         progress(number + 1)
     return Table(
         tuple(entries), tuple(machines), tuple(pairs), tuple(contexts), prompt_tokens,
-        tuple(cells), ledgers,
+        tuple(cells), ledgers, layers,
     )  # fmt: skip

@@ -20,7 +20,7 @@ TABLE = "kvwise/table/1"
 COLUMNS = (
     "model", "gpu", "type_k", "type_v", "n_ctx_max", "n_ctx_max_all_layers", "limit",
     "n_predict_max", "refused", "n_ctx", "cache_bytes", "share", "gpu_bytes", "left_bytes", "fits",
-    "n_predict",
+    "n_predict", "n_gpu_layers",
 )  # fmt: skip
 """Of the spreadsheet: a row per cell and context."""
 
@@ -48,6 +48,7 @@ def _model(entry: Entry) -> dict[str, Any]:
         "tensor_bytes": model.header.tensor_bytes,
         "n_layer": model.n_layer,
         "n_ctx_train": model.n_ctx_train,
+        "n_gpu_layers_all": entry.everything,
         "caches": [store.role for store in layout(model)],
         "embeds": embeds(entry),
     }
@@ -130,6 +131,7 @@ def _at(at: At, language: str) -> dict[str, Any]:
         "left_bytes": at.left_bytes,
         "fits": at.fits,
         "n_predict": at.n_predict,
+        "n_gpu_layers": at.n_gpu_layers,
         "beyond_training": at.beyond_training,
         "refused": _refused(at.refused, language),
     }
@@ -152,5 +154,5 @@ def table_rows(table: Table) -> Iterator[tuple[object, ...]]:
             share = None if at.share is None else round(at.share, 6)
             yield (
                 *start, at.n_ctx, at.cache_bytes, share, at.gpu_bytes, at.left_bytes,
-                "yes" if at.fits else "no", at.n_predict,
+                "yes" if at.fits else "no", at.n_predict, at.n_gpu_layers,
             )  # fmt: skip
