@@ -24,6 +24,7 @@ from kept import Kept, Row, version
 
 from kvwise.engine.find import binary
 from kvwise.errors import KvwiseError
+from kvwise.launch import Launch
 from kvwise.paths import cache_dir
 
 BEGAN = time.monotonic()
@@ -38,6 +39,7 @@ def arguments() -> argparse.Namespace:
     folder = os.environ.get("KVWISE_ORACLE_BIN")
     parser.add_argument("folder", nargs="?", default=folder, help="where llama-fit-params is")
     parser.add_argument("--grid", default="sample", choices=("sample", "full", "tiny"))
+    parser.add_argument("--build", help="of the tool, if it does not know it itself, like b10605")
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--kept", default=str(cache_dir() / "against_fit.jsonl"))
     parser.add_argument("--losses")
@@ -55,7 +57,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     given = arguments()
     tool = Path(given.folder) / "llama-fit-params"
-    build = binary(tool).build or "unknown"
+    build = given.build or binary(tool).build or Launch().build
     asked = Asked(tool, build, Kept(Path(given.kept)), version())
     rows, failed = _rows(asked, given)
     if given.only_theirs:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from grid import Case, header_of
-from judge import judge
+from judge import judge, judged
 from kept import Kept, Row
 from sides import engine_says, ours, theirs, timed
 from verdict import room
@@ -105,22 +105,20 @@ def _judged(twin: Path, case: Case, launch: Launch | None) -> Row:
 
 
 def _ours(twin: Path, case: Case, kind: str, other: Launch | None) -> Row:
-    def work() -> tuple[Model, Plan | None, str | None]:
+    def work() -> tuple[Plan | None, str | None]:
         model = describe(open_header(str(twin)))
         try:
-            return model, ours(model, case, kind, other), None
+            return ours(model, case, kind, other), None
         except (DoesNotFit, Refused) as error:
-            return model, None, str(error)
+            return None, str(error)
 
-    (model, found, why), took = timed(work)
+    (found, why), took = timed(work)
     row: Row = {"launch": None, "judged": None, "why": why, "took": asdict(took)}
     if found is not None:
         row["launch"] = found.choice.launch.as_dict()
-        row["judged"] = judge(model, found.choice.launch, case.devices).as_dict()
+        row["judged"] = judged(found.choice.ledger).as_dict()
         row["reasons"] = [str(reason) for reason in found.choice.why]
-        row["others"] = [
-            judge(model, each.launch, case.devices).as_dict() for each in found.alternatives
-        ]
+        row["others"] = [judged(each.ledger).as_dict() for each in found.alternatives]
     return row
 
 
@@ -154,7 +152,10 @@ def _computed(model: Model, case: Case, launch: Launch) -> str:
 def _steps(model: Model, launch: Launch, judged: Row) -> Iterator[tuple[str, Launch]]:
     if judged["n_ctx"] + STEP <= (model.n_ctx_train or 1 << 31):
         yield "tokens", replace(launch, n_ctx=judged["n_ctx"] + STEP)
-    if launch.n_cpu_moe > 0 and launch.n_gpu_layers in (-1, model.n_layer_all + 1):
+    whole = launch.n_gpu_layers in (-1, model.n_layer_all + 1)
+    if whole and any(buffer == "CPU" for _, buffer in launch.override_tensor):
+        yield "layer", replace(launch, override_tensor=())
+    elif whole and launch.n_cpu_moe > 0:
         yield "layer", replace(launch, n_cpu_moe=launch.n_cpu_moe - 1)
     elif 0 <= launch.n_gpu_layers <= model.n_layer_all:
         yield "layer", replace(launch, n_gpu_layers=launch.n_gpu_layers + 1)

@@ -10,6 +10,7 @@ from kvwise.device import Device
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory.account import account
+from kvwise.memory.ledger import Ledger
 
 _LAYER = re.compile(r"^blk\.(\d+)\.")
 _EXPERTS = re.compile(r"_(?:up|gate|down|gate_up)_(?:ch)?exps\.")
@@ -18,10 +19,9 @@ _LOOKED_UP = ("token_embd.", "position_embd.", "token_types.", "per_layer_token_
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """`left` bytes per card beside its margin, as really reserved (negative = breaks it);
-    `believed` the same as the no-alloc pass sees it; `read` = bytes of weights that a token reads
-    from the host; `trained` = the longest context that makes sense; `layers` wholly on the cards,
-    the output among them, of `of`."""
+    """`left` bytes per card beside its margin, as really reserved (negative = breaks it); `read` =
+    bytes of weights that a token reads from the host; `trained` = the longest context that makes
+    sense; `layers` wholly on the cards, the output among them, of `of`."""
 
     n_ctx: int
     trained: int
@@ -30,7 +30,6 @@ class Judged:
     read: int
     cache_on_gpu: bool
     left: tuple[int, ...]
-    believed: tuple[int, ...]
     exact: bool
     types: tuple[str, str]
     n_ubatch: int
@@ -39,38 +38,42 @@ class Judged:
     def keeps_margin(self) -> bool:
         return min(self.left) >= 0
 
-    def fits(self, margin: int) -> bool:
-        return min(self.left) + margin >= 0
-
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def judge(model: Model, launch: Launch, devices: tuple[Device, ...]) -> Judged:
-    """By kvwise's ledger, whose figures are checked against the engine elsewhere."""
-    real = account(model, launch, devices)
-    seen = account(model, launch, devices, compute_mode="no-alloc")
+    """By kvwise's ledger of what is really reserved, which is checked against the engine elsewhere.
+
+    Raises Refused, UsageError.
+    """
+    return judged(account(model, launch, devices))
+
+
+def judged(ledger: Ledger) -> Judged:
+    """The same of a ledger that is there already."""
+    model, launch = ledger.model, ledger.launch
     read, layers = on_host(model, launch)
+    lines = zip(ledger.devices, ledger.lines, strict=False)
     return Judged(
-        n_ctx=real.context.n_ctx,
+        n_ctx=ledger.context.n_ctx,
         trained=model.n_ctx_train,
         layers=layers,
         of=model.n_layer_all + 1,
         read=read,
         cache_on_gpu=launch.offload_kqv,
-        left=_left(real.lines, devices),
-        believed=_left(seen.lines, devices),
-        exact=real.verified and all(line.basis["compute"] != "estimated" for line in real.lines),
+        left=tuple(
+            device.free_bytes - (device.reserve_bytes or 0) - line.total_bytes
+            for device, line in lines
+        ),
+        exact=ledger.verified and not _estimated(ledger),
         types=(launch.type_k, launch.type_v),
         n_ubatch=launch.n_ubatch,
     )
 
 
-def _left(lines: Any, devices: tuple[Device, ...]) -> tuple[int, ...]:
-    return tuple(
-        device.free_bytes - (device.reserve_bytes or 0) - line.total_bytes
-        for line, device in zip(lines, devices, strict=False)
-    )
+def _estimated(ledger: Ledger) -> bool:
+    return any(line.basis["compute"] == "estimated" for line in ledger.lines)
 
 
 def on_host(model: Model, launch: Launch) -> tuple[int, int]:

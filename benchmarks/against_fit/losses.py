@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from typing import Any
 
@@ -65,6 +66,7 @@ def text(rows: list[Row], version: str) -> str:
     found = [(row, list(trouble(row))) for row in rows]
     found = [(row, what) for row, what in found if what]
     lines = [f"# {len(found)} of {len(rows)} cases have trouble (code {version})", ""]
+    lines += [f"Median processor time: {_times(rows)}", ""]
     for row, what in found:
         case = row["case"]
         cards = "+".join(map(str, case["cards"]))
@@ -76,6 +78,15 @@ def text(rows: list[Row], version: str) -> str:
             lines.append(f"  - ours: {_shown(row[kind])}")
             lines += [f"  - beside it: {_figures(each)}" for each in row[kind].get("others", [])]
     return "\n".join(lines) + "\n"
+
+
+def _times(rows: list[Row]) -> str:
+    sides: dict[str, list[float]] = {}
+    for row in rows:
+        for kind in ("theirs", *KINDS):
+            if kind in row:
+                sides.setdefault(kind, []).append(row[kind]["took"]["cpu"])
+    return ", ".join(f"{kind} {statistics.median(took):.3f} s" for kind, took in sides.items())
 
 
 def _shown(side: Row) -> str:
