@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from kvwise.errors import UsageError
-from kvwise.launch import NEWEST_BUILD, TOOLS, Launch
+from kvwise.launch import TOOLS, ZOO_BUILD, Launch
 from kvwise.options.kinds import ALL_LAYERS, BUILD, FLAG, MAX_LAYERS, SWITCH, truth
 from kvwise.options.resolve import TOGETHER, resolve
 from kvwise.options.row import BENCH, Option
@@ -48,7 +48,7 @@ def read(
     *,
     tool: str = "llama-server",
     environ: Mapping[str, str] | None = None,
-    build: str = NEWEST_BUILD,
+    build: str = ZOO_BUILD,
 ) -> Reading:
     """What the tool would make of this; raises UsageError, never anything else."""
     tool = _last(argv, "--tool") or tool
@@ -133,7 +133,7 @@ def _argument(
     kind = option.kind_in(tool)
     value = positive if kind.takes == 0 else _value(option, tool, words[0], flag)
     _check_build(draft, option, flag)
-    if option.deprecated and number(draft.values["build"]) >= number(NEWEST_BUILD):
+    if option.deprecated and number(draft.values["build"]) >= number(ZOO_BUILD):
         draft.notes.append(
             phrase("{flag} is deprecated; use {instead}", flag=flag, instead=option.deprecated)
         )
@@ -197,7 +197,11 @@ def _experts_first(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     Launch.override_tensor is matched before n_cpu_moe. Source: common.h llm_ffn_exps_cpu_override,
     llm_ffn_exps_block_regex, b10605.
     """
-    layers = values.get("n_cpu_moe", 0)
+    return experts_on_cpu(values.get("n_cpu_moe", 0))
+
+
+def experts_on_cpu(layers: int) -> tuple[tuple[str, str], ...]:
+    """What -ncmoe puts into the list of -ot; -cmoe has a count above every layer."""
     if layers >= ALL_LAYERS:
         return ((EXPERTS, "CPU"),)
     return tuple((f"blk\\.{layer}{EXPERTS}", "CPU") for layer in range(min(layers, MAX_LAYERS)))

@@ -1,0 +1,108 @@
+"""What `export` is to write: a plan made now, flags as they are given, or a plan of before."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kvwise.cli._planning import planned
+from kvwise.cli._request import (
+    DEVICE_NAMES,
+    companions_of,
+    machine,
+    model_of,
+    read_launch,
+    with_model,
+)
+from kvwise.cli.output import Printer
+from kvwise.errors import SourceError
+from kvwise.export import files
+from kvwise.export.settings import Settings, plain_name, settings_of
+from kvwise.launch import Launch
+from kvwise.memory.account import account
+from kvwise.memory.ledger import Ledger
+from kvwise.options import read
+from kvwise.plan.report import PLAN
+
+
+def settings_for(
+    printer: Printer,
+    name: str | None,
+    program: str | None,
+    model_path: str | None,
+    options: dict[str, Any],
+) -> Settings:
+    """What is to be exported: planned, as given, or saved."""
+    saved, as_given = options.pop("saved"), options.pop("as_given")
+    if saved is not None:
+        ledger, source = _saved(saved, options)
+    elif as_given:
+        ledger, source = _given(options)
+    else:
+        devices = {each: options.pop(each) for each in DEVICE_NAMES}
+        made = planned(printer, shape=None, devices=devices, **options)
+        ledger, source = made.plan.choice.ledger, made.ref
+    launch = _placed(ledger.launch, model_path)
+    found = settings_of(replace(ledger, launch=launch), "", source="" if model_path else source,
+                        program=program or launch.tool, exact=as_given)  # fmt: skip
+    called = plain_name(name or _stem(ledger, source))
+    return replace(found, name=called)
+
+
+def _stem(ledger: Ledger, source: str) -> str:
+    kind, _, rest = source.partition(":")
+    if kind in ("ollama", "hf") and rest:
+        return rest.rpartition("/")[2].replace(":", "-")
+    base = (source or ledger.model.called).replace("\\", "/").rpartition("/")[2]
+    for ending in (".gz", ".json", ".gguf"):
+        base = base.removesuffix(ending)
+    return base
+
+
+def _placed(launch: Launch, model_path: str | None) -> Launch:
+    """The launch with a path that holds wherever the program is started."""
+    if model_path is not None:
+        return replace(launch, model=model_path)
+    here = Path(launch.model) if launch.model else None
+    if here and not here.is_absolute() and here.exists():
+        return replace(launch, model=os.path.abspath(launch.model))  # noqa: PTH100  (links stay)
+    return launch
+
+
+def _given(options: dict[str, Any]) -> tuple[Ledger, str]:
+    ref, reading = read_launch(options["words"], options["model"])
+    model = model_of(ref)
+    on = machine(**{each: options[each] for each in DEVICE_NAMES})
+    launch = with_model(reading.launch, ref, model)
+    return account(model, launch, on.devices, host=on.host, companions=companions_of(launch)), ref
+
+
+def _saved(path: str, options: dict[str, Any]) -> tuple[Ledger, str]:
+    """The choice of a saved plan; its figures are computed again for what is here now."""
+    old = files.read(Path(path))
+    launch = _launch_of(old.text if old else "")
+    if launch is None:
+        raise SourceError("{path} is no plan of `kvwise plan --json`", path=path)
+    ref = options["model"] or launch.model
+    described = model_of(ref)
+    on = machine(**{each: options[each] for each in DEVICE_NAMES})
+    if options["model"]:
+        launch = with_model(launch, ref, described)
+    companions = companions_of(launch)
+    return account(described, launch, on.devices, host=on.host, companions=companions), ref
+
+
+def _launch_of(text: str) -> Launch | None:
+    """The chosen launch of a kvwise/plan/1 document; None for anything else."""
+    try:
+        document = json.loads(text)
+        launch = document["choice"]["launch"]
+        argv, build = launch["argv"], launch["build"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if document.get("schema") != PLAN or not isinstance(argv, list):
+        return None
+    return read([str(each) for each in argv], build=str(build)).launch
