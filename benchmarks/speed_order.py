@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from kvwise.catalogue import device_of, find
 from kvwise.device import Device, Host
@@ -99,35 +100,42 @@ def predicted(row: dict[str, str]) -> Row | None:
 # -- this machine ------------------------------------------------------------------
 
 
-def here(tool: Path, models: Sequence[Path], threads: Sequence[int]) -> list[Row]:
+def here(
+    tool: Path, models: Sequence[Path], threads: Sequence[int], keep: Path | None
+) -> list[Row]:
     """llama-bench on this machine: threads, cache types and depths, predicted and measured."""
     found = []
     for path in models:
         for count in threads:
             for kind in ("f16", "q8_0", "q4_0"):
-                found += _run(tool, path, count, kind)
+                lines = _run(tool, path, count, kind)
+                if keep:
+                    with keep.open("a", encoding="utf-8") as file:
+                        file.writelines(f"{line}\n" for line in lines)
+                found += [_of_run(json.loads(line), path, count) for line in lines]
     return found
 
 
-def _run(tool: Path, path: Path, threads: int, kind: str) -> list[Row]:
+def _run(tool: Path, path: Path, threads: int, kind: str) -> list[str]:
     words = [str(tool), "-m", str(path), "-t", str(threads), "-fa", "1", "-ctk", kind, "-ctv", kind,
-             "-p", "256", "-n", "32", "-d", "0,2048", "-r", "3", "-ngl", "0",
+             "-p", "256", "-n", "32", "-d", "0,2048", "-r", "4", "-ngl", "0",
              "-o", "jsonl"]  # fmt: skip
     done = subprocess.run(words, capture_output=True, text=True, check=True)
-    return [_of_run(json.loads(line), path, threads) for line in done.stdout.splitlines()]
+    return done.stdout.splitlines()
 
 
-def _of_run(row: dict[str, object], path: Path, threads: int) -> Row:
-    depth, generated = int(str(row["n_depth"])), int(str(row["n_gen"]))
-    words = ["-c", "4096", "-fa", "on", "-ctk", str(row["type_k"]), "-ctv", str(row["type_v"])]
+def _of_run(row: dict[str, Any], path: Path, threads: int) -> Row:
+    """The best of its repetitions: other programs can only slow a run down."""
+    depth, generated = int(row["n_depth"]), int(row["n_gen"])
+    words = ["-c", "4096", "-fa", "on", "-ctk", row["type_k"], "-ctv", row["type_v"]]
     ledger = account(open_model(str(path)), Launch.parse(words), [], compute_mode="none")
     host = Host(ROOM, ROOM, cores=threads)
-    middle = depth + (generated or int(str(row["n_prompt"]))) // 2
+    middle = depth + (generated or int(row["n_prompt"])) // 2
     speed = estimate(ledger, middle if generated else 2 * middle, host=host)
     test = "tg" if generated else "pp"
     got = (speed.decode if generated else speed.prompt) or Range(0, 0)
     setting = f"{path.stem} {row['type_k']} {test}@{depth} -t {threads}"
-    return Row("here", "here", "CPU", setting, test, float(str(row["avg_ts"])), got)
+    return Row("here", "here", "CPU", setting, test, float(max(row["samples_ts"])), got)
 
 
 # -- figures -----------------------------------------------------------------------
@@ -197,6 +205,7 @@ def main() -> int:
     parser.add_argument("--here", type=Path, help="folder with llama-bench")
     parser.add_argument("--model", type=Path, action="append", default=[], help="a .gguf to run")
     parser.add_argument("--threads", default="1,2", help="thread counts to run")
+    parser.add_argument("--rows", type=Path, help="keep llama-bench's own rows there")
     parser.add_argument("--outside", action="store_true", help="list what lies outside its range")
     asked = parser.parse_args()
     rows = public(HERE / "speed/rows.csv")
@@ -211,7 +220,7 @@ def main() -> int:
             outside(own)
     if asked.here:
         threads = [int(each) for each in asked.threads.split(",")]
-        found = here(asked.here / "llama-bench", asked.model, threads)
+        found = here(asked.here / "llama-bench", asked.model, threads, asked.rows)
         for title, test in (("generating", "tg"), ("prompts", "pp")):
             own = [row for row in found if row.test == test]
             report(f"here, {title}", own, lambda row: row.setting.split()[0])

@@ -16,7 +16,7 @@ from kvwise.plan.goal import Goal
 from kvwise.plan.outlook import MORE_BYTES, outlook
 from kvwise.plan.quality import CLASSES
 from kvwise.plan.report import plan_json
-from kvwise.plan.speed import Range, Speed
+from kvwise.plan.speed import Measured, Range, Speed
 from kvwise.plan.trades import trades, undominated
 
 from .setup import RAM, gpu, model
@@ -217,3 +217,15 @@ def test_the_document_holds_it_all(language: str) -> None:
     assert plan_json(found)["what_if"] is None
     if language == "zh":
         assert any("\u4e00" <= letter <= "\u9fff" for letter in choice["costs"][0]["sentence"])
+
+
+# -- what was measured here ------------------------------------------------------------
+
+
+def test_a_plan_takes_speeds_that_were_measured_here() -> None:
+    found = made("qwen3-8b", None, CARD).choice
+    result = Measured.of(found.ledger, found.speed.depth, decode_tokens_per_s=31.5)
+    again = made("qwen3-8b", None, CARD, results=[result]).choice
+    assert again.launch == found.launch
+    assert again.speed.basis == "measured"
+    assert "(measured here)" in said(again)

@@ -25,7 +25,7 @@ from kvwise.plan.ladder import ladder
 from kvwise.plan.order import alternatives, best
 from kvwise.plan.quality import SOURCED, Grades
 from kvwise.plan.search import Search
-from kvwise.plan.speed import Speed, estimate
+from kvwise.plan.speed import Measured, Speed, estimate
 from kvwise.plan.trades import trades, undominated
 from kvwise.plan.why import reasons
 from kvwise.text import Phrase
@@ -71,6 +71,14 @@ class Plan:
         return None if prompt is None else self.choice.slot_tokens - prompt
 
     @property
+    def turns_max(self) -> int | None:
+        """Turns that a slot holds behind the prompt; None without a conversation."""
+        turn = self.goal.turn_tokens
+        if turn is None:
+            return None
+        return (self.choice.slot_tokens - (self.goal.prompt_tokens or 0)) // turn
+
+    @property
     def argv(self) -> list[str]:
         """The command line of the chosen launch."""
         return argv_of(self.choice.launch)
@@ -92,13 +100,14 @@ def plan(
     host: Host | None = None,
     companions: Companions = NONE,
     grades: Grades = SOURCED,
+    results: Sequence[Measured] = (),
 ) -> Plan:
     """The best settings for `goal` on `devices` (none = the host alone).
 
     `launch` holds the user's settings; the Launch fields named in `fixed` are kept; `companions`
     are the opened files of its draft, projector and adapters; `grades` say what each pair of cache
-    types costs this model, if that was measured. Raises Impossible (with the nearest
-    plan that can be met), UsageError, ModelError.
+    types costs this model, if that was measured; `results` are speeds measured on this machine.
+    Raises Impossible (with the nearest plan that can be met), UsageError, ModelError.
     """
     goal = goal or Goal()
     slots = goal.slots or 1
@@ -107,8 +116,8 @@ def plan(
     search = Search(model, devices, host, goal, base, frozenset(fixed), ask, grades)
     found = search.candidates()
     if not found:
-        raise _impossible(search)
-    return _made(search, found)
+        raise _impossible(search, results)
+    return _made(search, found, results)
 
 
 def _account(
@@ -124,21 +133,21 @@ def _account(
     return account(model, launch, devices, host=host, compute_mode=mode, companions=companions)
 
 
-def _made(search: Search, found: Sequence[Candidate]) -> Plan:
+def _made(search: Search, found: Sequence[Candidate], results: Sequence[Measured]) -> Plan:
     goal, sizes, grades = search.goal, search.ubatches(), search.grades
     first = best(found, goal, sizes, grades)
     chosen = polished(search, first)
     others = alternatives([*found, chosen], chosen, goal, sizes, _ALTERNATIVES, grades)
     others = [each for each in others if each is not first]
-    choice = replace(_choice(search, chosen, explained=True), binds=binds(search, chosen))
-    shown = [_choice(search, each, explained=True, counted=False) for each in others]
+    choice = replace(_choice(search, chosen, results, explained=True), binds=binds(search, chosen))
+    shown = [_choice(search, each, results, explained=True, counted=False) for each in others]
     shown = [shown[number] for number in undominated(choice, shown)]
     return Plan(
         goal=goal,
         choice=choice,
         alternatives=tuple(replace(each, trades=trades(choice, each)) for each in shown),
         ladder=tuple(
-            replace(_choice(search, rung.candidate), step=rung.reason)
+            replace(_choice(search, rung.candidate, results), step=rung.reason)
             for rung in ladder(search, chosen)
         ),
         fixed=tuple(sorted(search.fixed)),
@@ -146,10 +155,15 @@ def _made(search: Search, found: Sequence[Candidate]) -> Plan:
 
 
 def _choice(
-    search: Search, candidate: Candidate, *, explained: bool = False, counted: bool = True
+    search: Search,
+    candidate: Candidate,
+    results: Sequence[Measured],
+    *,
+    explained: bool = False,
+    counted: bool = True,
 ) -> Choice:
     depth = min(search.goal.prompt_tokens or search.goal.enough, candidate.slot_tokens)
-    speed = estimate(candidate.ledger, depth, host=search.host)
+    speed = estimate(candidate.ledger, depth, host=search.host, results=results)
     found = costs(search, candidate, speed) if explained and counted else ()
     return Choice(
         launch=candidate.launch,
@@ -163,7 +177,7 @@ def _choice(
     )
 
 
-def _impossible(search: Search) -> DoesNotFit | Refused:
+def _impossible(search: Search, results: Sequence[Measured]) -> DoesNotFit | Refused:
     """What stands in the way, and the plan of the nearest request that can be met."""
     if search.refusals and search.closest is None and not search.found_any:
         return search.refusals[-1]
@@ -181,7 +195,7 @@ def _impossible(search: Search) -> DoesNotFit | Refused:
         )
         found = nearer.candidates()
         if found:
-            nearest = _made(nearer, found)
+            nearest = _made(nearer, found, results)
             # the nearest plan answers the user's own prompt where it can
             if search.goal.prompt_tokens is not None:
                 nearest = replace(nearest, goal=_own_goal(search.goal, nearest))

@@ -26,14 +26,15 @@ _ATTN_V = re.compile(r"\.attn_(?:v|qkv|kv_b)\.weight$")
 _ATTN_K = re.compile(r"\.attn_k\.weight$")
 _ATTN_OUT = re.compile(r"\.attn_output\.weight$")
 _DOWN = re.compile(r"\.ffn_down(?:_exps|_shexp)?\.weight$")
-_EMBEDDINGS = "token_embd.weight"
+_EMBEDDINGS = {"token_embd.weight", "per_layer_token_embd.weight"}
 _KEPT = (
     "_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight", "altup", "laurel",
     "per_layer_model_proj", "position_embd", "token_types.", "ssm_conv1d", "shortconv.conv.weight",
-    "indexer.k_proj.weight", "indexer.q_proj.weight", "time_mix_first.weight", "time_mix_w",
-    "time_mix_v0", "time_mix_v1", "time_mix_v2", "time_mix_a", "time_mix_g", "time_mix_decay_w",
+    "indexer.k_proj.weight", "indexer.q_proj.weight", "time_mix_first.weight",
     "time_mix_lerp_fused.weight", "attn_rel_b.weight", ".rel_pos", ".patch_embd", ".patch_merger",
 )  # fmt: skip
+_KEPT_MIXES = re.compile(r"time_mix_(?:w[012]|v[012]|a[012]|g[12]|decay_w[12])\.weight")
+_FALCON = {"q4_K": ("q6_K", "q5_K"), "q3_K": ("q5_K", "q4_K")}
 _FALLBACK = {"q2_K": "q4_0", "q3_K": "q4_0", "q4_K": "q5_0", "q5_K": "q5_1", "q6_K": "q8_0"}
 
 
@@ -46,6 +47,7 @@ class _Place:
     gqa: int
     experts: int
     seventy: bool = False  # a Llama of 80 layers, whose small values get more bits
+    falcon: bool = False  # an architecture with a mixture of its own
 
     @property
     def more_bits(self) -> bool:
@@ -131,17 +133,18 @@ def _places(model: Model, values: int) -> Iterator[_Place]:
     value, down = 0, 0
     gqa = model.n_gqa() if model.n_head and model.n_head_kv else 0
     seventy = model.architecture in {"llama", "deci"} and model.n_layer_all == 80
+    usual = _Place(0, 1, gqa, model.n_expert, seventy, model.architecture == "falcon")
     for tensor in model.header.tensors:
         layer = _LAYER.match(tensor.name)
         if _ATTN_V.search(tensor.name):
-            yield _Place(value, values, gqa, model.n_expert, seventy)
+            yield replace(usual, index=value, count=values)
             value += 1
         elif _DOWN.search(tensor.name):
             index = int(layer[1]) if layer and model.n_expert > 1 else down
-            yield _Place(index, model.n_layer_all, gqa, model.n_expert)
+            yield replace(usual, index=index, count=model.n_layer_all)
             down += 1
         else:
-            yield _Place(0, 1, gqa, model.n_expert)
+            yield usual
 
 
 def _type(tensor: Tensor, quant: Quant, place: _Place, *, tied: bool) -> str | None:
@@ -151,9 +154,9 @@ def _type(tensor: Tensor, quant: Quant, place: _Place, *, tied: bool) -> str | N
     if not _known(quant.base).quantized:
         return quant.base
     name = tensor.name
-    if name == "output.weight" or (tied and name == _EMBEDDINGS):
+    if name == "output.weight" or (tied and name in _EMBEDDINGS):
         whole = tensor.shape[0] % _known(quant.base).block == 0
-        return "q8_0" if quant.base == "q8_0" or not whole else "q6_K"
+        return "q8_0" if quant.base == "q8_0" or not whole or place.falcon else "q6_K"
     rules = ((_ATTN_V, _value), (_ATTN_K, _key), (_ATTN_OUT, _output), (_DOWN, _down))
     rule = next((rule for pattern, rule in rules if pattern.search(name)), None)
     return (rule(quant, place) if rule else None) or quant.base
@@ -171,18 +174,29 @@ def _key(_: Quant, place: _Place) -> str | None:
 
 
 def _output(quant: Quant, place: _Place) -> str | None:
+    if place.falcon:
+        return None
     if place.experts == 8 and quant.base in {"q4_K", "q3_K", "iq4_xs"}:
         return "q5_K"
     return quant.attention_out
 
 
 def _down(quant: Quant, place: _Place) -> str | None:
-    return quant.down(place)
+    if not place.falcon or quant.base not in _FALCON:
+        return quant.down(place)
+    if quant.down is QUANTS["Q4_K_S"].down or quant.down is _plain:
+        return None
+    first, more = _FALCON[quant.base]
+    if place.index < place.count // 16:
+        return first
+    return more if place.more_bits else None
 
 
 def _quantizes(tensor: Tensor) -> bool:
     dimensions = sum(1 for size in tensor.shape if size > 1)
     if dimensions < 2 or not tensor.name.endswith("weight"):
+        return False
+    if _KEPT_MIXES.search(tensor.name):
         return False
     return not any(part in tensor.name for part in _KEPT)
 
