@@ -96,6 +96,20 @@ def test_any_document_is_read_or_refused(row: dict[str, Any], host: dict[str, An
     assert read_document(json.loads(json.dumps(document(report, "zh")))) == report
 
 
+def test_a_refusal_is_one_line_whatever_the_file_says() -> None:
+    with pytest.raises(UsageError) as caught:
+        read_document({"devices": [{"total_bytes": GIB, "free_bytes": "\u202e\n\x1b[31m"}]})
+    assert str(caught.value).isprintable()
+
+
+def test_more_devices_than_an_engine_uses() -> None:
+    """llama_max_devices() is 16; a file of hundreds is refused."""
+    rows = [{"total_bytes": GIB, "backend": "cuda", "index": number} for number in range(20)]
+    assert len(usable(read_document({"devices": rows}))) == 16
+    with pytest.raises(UsageError):
+        read_document({"devices": rows * 5})
+
+
 def test_files(tmp_path: Path) -> None:
     with pytest.raises(SourceError):
         read(tmp_path / "none.json")

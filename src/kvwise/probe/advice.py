@@ -17,6 +17,7 @@ _OS = {"linux": "linux", "win32": "windows", "darwin": "macos"}
 _ORDER = {"cuda": 0, "hip": 1, "metal": 2, "vulkan": 3}
 _VENDORS = (("nvidia", "NVIDIA"), ("amd", "AMD"), ("radeon", "AMD"), ("intel", "Intel"))
 _JETSON = ("orin", "thor", "xavier", "tegra")
+_MOST = 16  # llama_max_devices (src/llama.cpp, b10605)
 _STEADY = 768 * MIB
 """Left by nvidia-smi's count on Windows, 12 of 12 runs were steady (one RTX 4070 SUPER)."""
 
@@ -92,7 +93,7 @@ def usable(report: Report) -> tuple[Device, ...]:
         if each.outcome != "failed" and not twin:
             found.append(each)
     cards = [each for each in found if not each.unified] or found
-    return tuple(planned(each, report.system) for each in cards)
+    return tuple(planned(each, report.system) for each in cards[:_MOST])
 
 
 def with_probe(

@@ -20,7 +20,7 @@ from kvwise.text import Phrase, phrase, say
 
 SCHEMA = "kvwise/probe/1"
 MOST_BYTES = 1 << 52
-_MOST_DEVICES = 256
+_MOST_DEVICES, _MOST_IN_A_LIST = 64, 256
 _TEXT = 400
 
 
@@ -168,21 +168,21 @@ def _object(value: Any, what: Phrase) -> Mapping[str, Any]:
 
 
 def _list(value: Any) -> list[Any]:
-    return value[:_MOST_DEVICES] if isinstance(value, list) else []
+    return value[:_MOST_IN_A_LIST] if isinstance(value, list) else []
 
 
 def _size(value: Any, name: str) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_BYTES:
-        raise UsageError("{name} is no size: {value}", name=name, value=str(value)[:40])
+        raise UsageError("{name} is no size: {value}", name=name, value=_text(str(value))[:40])
     return value
 
 
 def _number(value: int) -> int:
     """A value of a note: a size, a rate, seconds or a driver's code."""
     if not -MOST_BYTES <= value <= MOST_BYTES:
-        raise UsageError("{name} is no size: {value}", name="values", value=str(value)[:40])
+        raise UsageError("{name} is no size: {value}", name="values", value=_text(str(value))[:40])
     return value
 
 

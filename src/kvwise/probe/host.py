@@ -16,7 +16,6 @@ from pathlib import Path, PurePosixPath
 
 from kvwise.device import Host
 from kvwise.probe.cores import cores
-from kvwise.probe.cores import cores
 from kvwise.units import KIB
 
 _MEMINFO = Path("/proc/meminfo")

@@ -48,12 +48,17 @@ def read(path: Path) -> Report:
         raise SourceError(
             "{path}: {reason}", path=str(path), reason=error.strerror or type(error).__name__
         ) from None
+    return decoded(raw, str(path))
+
+
+def decoded(raw: bytes, path: str) -> Report:
+    """The report that the bytes of a file hold. Raises UsageError."""
     if len(raw) > _MOST:
-        raise UsageError("{path} is too large for a probe", path=str(path))
+        raise UsageError("{path} is too large for a probe", path=path)
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise UsageError("{path} is no JSON: {why}", path=str(path), why=str(error)[:80]) from None
+        raise UsageError("{path} is no JSON: {why}", path=path, why=str(error)[:80]) from None
     return read_document(value)
 
 
