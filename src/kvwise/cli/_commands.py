@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from itertools import islice
 from pkgutil import iter_modules
 from typing import Any
 
@@ -29,11 +28,24 @@ from kvwise.text import Phrase, phrase, template
 WORDS = "kvwise.words"
 """Where a context keeps llama.cpp's options (`Context.meta`)."""
 
+STRANGERS = "kvwise.strangers"
+"""Where a context keeps the words for the engine that nobody here knows."""
+
 NEAREST_OF = TOOLS[0]
 """Whose options a misspelt one is compared with."""
 
+MAYBE_A_NUMBER = -1
+"""Count of values of an option that may stand alone."""
+
 _NOT_COMMANDS = {"output"}
 _HELP = {"help_option_names": ["-h", "--help"]}
+
+
+class MaybeNumber(click.Option):
+    """An option whose value, a whole number, may be left out: `--restart`, `--restart 3`."""
+
+    def __init__(self, flags: Sequence[str], alone: int, **kwargs: Any) -> None:
+        super().__init__(flags, type=int, is_flag=False, flag_value=alone, **kwargs)
 
 
 class CommandFolder(click.Group):
@@ -88,7 +100,9 @@ class CommandFolder(click.Group):
 class Command(click.Command):
     """A command with examples, translated help, and llama.cpp's options beside its own.
 
-    `engine` says that it takes llama.cpp's options; then they stand in `Context.meta[WORDS]`.
+    `engine` says that it takes llama.cpp's options; then they stand in `Context.meta[WORDS]`. With
+    `passes_on`, what nobody here knows is no error behind `--` or beside a model that is named by
+    a flag: it is kept in `Context.meta[STRANGERS]`, for the engine.
     """
 
     def __init__(
@@ -97,18 +111,29 @@ class Command(click.Command):
         examples: Sequence[str] = (),
         notes: Sequence[Phrase] = (),
         engine: bool = True,
+        passes_on: bool = False,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("context_settings", _HELP)
         super().__init__(*args, **kwargs)
         self.examples, self.notes, self.engine = examples, notes, engine
+        self.passes_on = passes_on
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         counts = _value_counts(self.get_params(ctx))
-        ctx.meta[WORDS] = []
+        ctx.meta[WORDS], ctx.meta[STRANGERS], behind = [], [], []
+        if self.passes_on and "--" in args:
+            at = args.index("--")
+            args, behind = args[:at], args[at + 1 :]
         if self.engine:
             ctx.meta[WORDS], args = split_argv(args, counts)
         ours, others = split_words(args, counts)
+        if self.passes_on and _names_model(ctx.meta[WORDS]):
+            ctx.meta[STRANGERS], others = others, []
+        if behind:
+            known, strange = split_known(behind)
+            ctx.meta[WORDS] += known
+            ctx.meta[STRANGERS] += strange
         room = _room(self.params)
         for word in others:
             if word.startswith("-") and len(word) > 1:
@@ -122,6 +147,8 @@ class Command(click.Command):
         known = [*ours, *(spellings(NEAREST_OF) if self.engine else ())]
         near = get_close_matches(flag, known, n=1, cutoff=0.5)
         hint = "did you mean {near}?" if near else "`kvwise {name} --help` shows what it takes"
+        if self.passes_on and not near:
+            hint = "put what only the engine knows behind --"
         return UsageError(
             "unknown option {word}", word=flag, near=near and near[0], name=self.name, hint=hint
         )
@@ -179,11 +206,13 @@ def command(
     examples: Sequence[str],
     notes: Sequence[Phrase] = (),
     engine: bool = True,
+    passes_on: bool = False,
 ) -> Callable[[Callable[..., int]], Command]:
     """Make a function a command of its file.
 
     It is called as `function(printer, **params)` and returns the exit code; with `engine`,
-    `words` are llama.cpp's options as they were written.
+    `words` are llama.cpp's options as they were written; with `passes_on`, `strangers` are words
+    for the engine that are not in its table.
     """
 
     def make(function: Callable[..., int]) -> Command:
@@ -191,6 +220,8 @@ def command(
         def callback(ctx: click.Context, /, **values: Any) -> int:
             if engine:
                 values["words"] = ctx.meta[WORDS]
+            if passes_on:
+                values["strangers"] = ctx.meta[STRANGERS]
             return function(ctx.find_object(Printer), **values)
 
         return Command(
@@ -201,9 +232,37 @@ def command(
             examples=examples,
             notes=notes,
             engine=engine,
+            passes_on=passes_on,
         )
 
     return make
+
+
+_MODEL_FIELDS = {"_path", "_url", "_hf", "_docker"}
+
+
+def _names_model(words: Sequence[str]) -> bool:
+    """Is a model named by one of llama.cpp's flags?"""
+    known = spellings(NEAREST_OF)
+    return any(known[word].field in _MODEL_FIELDS for word in words if word in known)
+
+
+def split_known(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(llama-server's own options with their values, everything else), each in its order.
+
+    >>> split_known(["--new", "5", "-c", "4096"])
+    (['-c', '4096'], ['--new', '5'])
+    """
+    options = spellings(NEAREST_OF)
+    known: list[str] = []
+    strange: list[str] = []
+    at = 0
+    while at < len(words):
+        option = options.get(words[at])
+        takes = option.kind_in(NEAREST_OF).takes if option else 0
+        (known if option else strange).extend(words[at : at + 1 + takes])
+        at += 1 + takes
+    return known, strange
 
 
 def split_words(
@@ -218,19 +277,24 @@ def split_words(
     """
     ours: list[str] = []
     others: list[str] = []
-    rest = iter(words)
-    for word in rest:
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
         flag, equals, _ = word.partition("=")
         count = value_counts.get(word, value_counts.get(flag) if flag.startswith("--") else None)
         if count is None:
             others.append(word)
-            continue
-        ours.append(word)
-        if not equals:
-            values = list(islice(rest, count))
-            if len(values) < count:
+        elif count == MAYBE_A_NUMBER and not equals:
+            follows = at < len(words) and words[at].isdecimal()
+            ours.append(f"{word}={words[at]}" if follows else word)
+            at += follows
+        else:
+            values = [] if equals else list(words[at : at + count])
+            if not equals and len(values) < count:
                 raise UsageError("{what} needs a value", what=word)
-            ours += values
+            ours += [word, *values]
+            at += len(values)
     return ours, others
 
 
@@ -245,8 +309,9 @@ def _value_counts(params: Iterable[click.Parameter]) -> dict[str, int]:
     for option in params:
         if isinstance(option, click.Option):
             plain = option.is_flag or option.count
+            maybe = isinstance(option, MaybeNumber)
             for flag in (*option.opts, *option.secondary_opts):
-                counts[flag] = 0 if plain else option.nargs
+                counts[flag] = MAYBE_A_NUMBER if maybe else 0 if plain else option.nargs
     return counts
 
 

@@ -13,10 +13,11 @@ from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
 from kvwise.gguf.model import Model
 from kvwise.options import Reading
-from kvwise.plan.choose import Plan
+from kvwise.plan.choose import Impossible, Plan
 from kvwise.plan.choose import plan as make_plan
 from kvwise.plan.goal import PURPOSES, Goal
 from kvwise.plan.quality import QUALITIES
+from kvwise.plan.report import plan_json
 from kvwise.units import parse_count
 
 GOAL_OPTIONS = (
@@ -83,6 +84,21 @@ def planned(
         companions=companions_of(launch),
     )
     return Planned(made, described, ref, on, tuple(reading.origins[each] for each in sorted(fixed)))
+
+
+def refuse(printer: Printer, impossible: Impossible) -> int:
+    """Say that a request cannot be met and what the nearest one is; returns the exit code."""
+    nearest = impossible.nearest
+    if printer.json:
+        extra = plan_json(nearest, printer.language) if nearest else None
+        printer.error(impossible, {"nearest": extra})
+        return impossible.exit_code
+    printer.error(impossible)
+    if nearest:
+        from kvwise.cli._plan_view import show_nearest  # noqa: PLC0415
+
+        show_nearest(printer, nearest)
+    return impossible.exit_code
 
 
 def fixed_of(reading: Reading) -> Collection[str]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,6 +23,9 @@ from kvwise.memory.parts.companions import Companions
 from kvwise.opening import open_model
 from kvwise.options import Reading, asked, read
 from kvwise.units import parse_size
+
+if TYPE_CHECKING:
+    from kvwise.engine.find import Engine
 
 MODEL = click.Argument(["model"], required=False)
 
@@ -74,8 +78,13 @@ def machine(
     ram: str | None = None,
     reserve: str | None = None,
     device_file: str | None = None,
+    *,
+    engine: Engine | None = None,
 ) -> Machine:
-    """The devices named on the line, else those of this machine. Raises UsageError, SourceError."""
+    """The devices named on the line, else those of this machine as `engine` sees them.
+
+    Raises UsageError, SourceError, EngineError.
+    """
     if gpu and cpu_only:
         raise UsageError("--gpu and --cpu-only exclude each other")
     devices: tuple[Device, ...] = ()
@@ -87,7 +96,7 @@ def machine(
     elif gpu:
         devices = tuple(Device.of(text, index=index) for index, text in enumerate(gpu))
     elif not cpu_only:
-        devices = tuple(here.devices())
+        devices = tuple(here.devices(engine))
     if reserve is not None:
         kept = parse_size(reserve)
         devices = tuple(replace(device, reserve_bytes=kept) for device in devices)

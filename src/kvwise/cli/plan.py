@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kvwise.cli._commands import command as make_command
-from kvwise.cli._planning import GOAL_OPTIONS, Planned, planned
+from kvwise.cli._planning import GOAL_OPTIONS, Planned, planned, refuse
 from kvwise.cli._request import DEVICE_NAMES, DEVICE_OPTIONS, ENGINE, MODEL, SHAPE, companions_of
 from kvwise.cli.output import Printer
 from kvwise.plan.choose import Impossible, Plan
@@ -18,6 +18,14 @@ from kvwise.text import phrase
 if TYPE_CHECKING:
     from kvwise.confirm import Confirmation
     from kvwise.plan.outlook import WhatIf
+
+FROM_OPTIONS = (
+    click.Option(["--from", "source"], metavar="COMMAND|FILE",
+                 help="Say what to change in a command line or settings file that you have."),
+    click.Option(["--name"], metavar="NAME", help="Which model of the file of --from."),
+    click.Option(["--keep"], multiple=True, metavar="FLAG",
+                 help="With --from: this flag stays as it is; `all` for every one."),
+)  # fmt: skip
 
 _GOALS = ", ".join(
     name if terms.enough > MOST_TOKENS else f"{name} {terms.least:,}/{terms.enough:,}"
@@ -31,6 +39,7 @@ _GOALS = ", ".join(
     "Flags of llama.cpp that you give stay as they are. Exit code 3 with the nearest plan if the "
     "request cannot be met.",
     MODEL,
+    *FROM_OPTIONS,
     *GOAL_OPTIONS,
     *DEVICE_OPTIONS,
     SHAPE,
@@ -54,6 +63,7 @@ _GOALS = ", ".join(
     examples=(
         'kvwise plan model.gguf --gpu "RTX 4060" --prompt report.txt -n 1000',
         "kvwise plan model.gguf --goal max-context --min-quality high -ub 256",
+        'kvwise plan --from "llama-server -m model.gguf -c 32768 -ngl 99" --keep -c',
     ),
 )  # fmt: skip
 def command(
@@ -67,6 +77,11 @@ def command(
     model: str | None,
     **options: Any,
 ) -> int:
+    theirs = {name: options.pop(name) for name in ("source", "name", "keep")}
+    if theirs["source"] is not None:
+        from kvwise.cli._from import advise  # noqa: PLC0415  (YAML and a dozen formats)
+
+        return advise(printer, model=model, words=words, engine=engine, **theirs, **options)
     devices = {name: options.pop(name) for name in DEVICE_NAMES}
     try:
         made = planned(
@@ -79,7 +94,7 @@ def command(
             **options,
         )
     except Impossible as impossible:
-        return _refuse(printer, impossible)
+        return refuse(printer, impossible)
     confirmed = None
     if not no_simulate and shape is None:
         confirmed = _confirm(printer, made, engine, named=bool(devices["gpu"]))
@@ -135,17 +150,3 @@ def _confirm(
     own = bool(on.devices) and not named and find() == used  # the one that listed these devices
     with printer.working(phrase("asking {engine}", engine=used.name)):
         return confirm(made.plan, made.ref, on.devices, used, host=on.host, own=own)
-
-
-def _refuse(printer: Printer, impossible: Impossible) -> int:
-    nearest = impossible.nearest
-    if printer.json:
-        extra = plan_json(nearest, printer.language) if nearest else None
-        printer.error(impossible, {"nearest": extra})
-        return impossible.exit_code
-    printer.error(impossible)
-    if nearest:
-        from kvwise.cli._plan_view import show_nearest  # noqa: PLC0415
-
-        show_nearest(printer, nearest)
-    return impossible.exit_code

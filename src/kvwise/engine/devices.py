@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from kvwise.device import Device
 from kvwise.engine.find import Engine
@@ -27,11 +28,14 @@ print(json.dumps([[r["name"], r["description"], r["memory_total"], r["memory_fre
 """
 
 
-def list_devices(engine: Engine) -> list[Device]:
-    """The engine's GPUs in its order. Raises EngineError when it does not answer."""
+def list_devices(engine: Engine, flags: Sequence[str] = ()) -> list[Device]:
+    """The engine's GPUs in its order; `flags` are a binary's own that bring in more (`--rpc`).
+
+    Raises EngineError when it does not answer.
+    """
     if engine.kind == "embedded":
         return read_rows(json.loads(_run([sys.executable, "-c", _ASK_EMBEDDED]) or "[]"))
-    return read_listing(_run([engine.path, "--list-devices"]))
+    return read_listing(_run([engine.path, *flags, "--list-devices"]))
 
 
 def read_listing(text: str) -> list[Device]:

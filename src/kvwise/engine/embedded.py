@@ -9,6 +9,7 @@ decides, and those defaults are not llama-server's (one slot, its own batch...).
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from typing import Any
 
@@ -51,7 +52,18 @@ def parameters(spec: dict[str, Any]) -> Any:
     if spec["threads"]:
         p.cpuparams.n_threads = spec["threads"]
         p.cpuparams_batch.n_threads = spec["threads"]
+    for name, value in spec.get("more", {}).items():
+        _set(p, name, value)
     return p
+
+
+def _set(p: Any, name: str, value: Any) -> None:
+    """One attribute; `sampling.temp` is the attribute of an attribute."""
+    part, dot, inner = name.partition(".")
+    if dot:
+        _set(getattr(p, part), inner, value)
+    else:
+        setattr(p, name, set(value) if isinstance(getattr(p, name), set) else value)
 
 
 def _kind(x: Any, name: str) -> Any:
@@ -106,6 +118,7 @@ def main(arguments: list[str]) -> int:
     """Serve until stdin closes. 1 = the engine refused; its reason is in the log above."""
     import xllamacpp  # noqa: PLC0415
 
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's own waits until the engine is done
     p = parameters(json.loads(arguments[0]))
     try:
         server = xllamacpp.Server(p)

@@ -153,6 +153,12 @@ class Child:
     def alive(self) -> bool:
         return self.outcome is None
 
+    @property
+    def working(self) -> bool:
+        """Did it compute, fill memory or print within the last seconds?"""
+        quiet = time.monotonic() - self._last_sign
+        return self._busy.latest >= BUSY_SHARE or quiet < Busy.WINDOW_S
+
     def mark_ready(self, *, keep: bool = True) -> None:
         """It serves now: an exit is no refusal any more, and silence is normal.
 
@@ -173,8 +179,9 @@ class Child:
         return self.outcome
 
     def pass_on(self, number: int) -> None:
-        """Give it a signal that we were given; one that ends with its stdin gets that instead."""
-        if self._ends_with_stdin and number != _KILL:
+        """Give it a signal that we were given; one that ends with its stdin gets that instead,
+        once it is ready (before that it may not read)."""
+        if self._ends_with_stdin and self._ready and number != _KILL:
             self.close_input()
         else:
             self._signal(number)
@@ -284,7 +291,7 @@ class Child:
 
     def _sample(self) -> None:
         rss, moved = _usage(self._psutil)
-        share = self._busy.share(self._psutil)
+        self._busy.look(self._psutil)
         self.peak_rss_bytes = max(self.peak_rss_bytes, rss)
         now = time.monotonic()
         if moved > self._progress[1] or rss > self._progress[0] + MIB:
@@ -292,7 +299,7 @@ class Child:
             self._last_sign = now
         silence, limits = now - self._last_sign, self.limits
         allowed = limits.silence_s
-        if allowed is not None and limits.busy_s is not None and share >= BUSY_SHARE:
+        if allowed is not None and limits.busy_s is not None and self._busy.latest >= BUSY_SHARE:
             allowed = max(allowed, limits.busy_s)
         if not self._ready and allowed is not None and silence > allowed:
             self.kill(Ending.HUNG, silence_s=silence)
@@ -379,27 +386,26 @@ def _usage(process: psutil.Process | None) -> tuple[int, int]:
 
 
 class Busy:
-    """How much of one core a process took lately: a smoothed share, 0 when nobody can tell."""
+    """How much of one core a process takes: `latest` is its share in the last whole window."""
 
-    _WINDOW_S = 2.0
+    WINDOW_S = 2.0
 
     def __init__(self) -> None:
         self._at, self._spent = time.monotonic(), 0.0
-        self._share = 1.0  # a process that has just started is busy
+        self.latest = 1.0  # a process that has just started is busy
 
-    def share(self, process: psutil.Process | None) -> float:
-        """The share of the last whole window of 2 s."""
+    def look(self, process: psutil.Process | None) -> None:
+        """Take a sample, when a window is over; 0 when nobody can tell."""
         now = time.monotonic()
-        if process is None or now - self._at < self._WINDOW_S:
-            return self._share if process else 0.0
-        try:
-            times = process.cpu_times()
-        except psutil.Error:
-            return 0.0
-        spent = times.user + times.system
-        self._share = (spent - self._spent) / (now - self._at)
+        if now - self._at < self.WINDOW_S:
+            return
+        spent = self._spent
+        if process is not None:
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                spent = times.user + times.system
+        self.latest = (spent - self._spent) / (now - self._at)
         self._at, self._spent = now, spent
-        return self._share
 
 
 class _Lines:

@@ -82,7 +82,7 @@ def server_argv(engine: Engine, model: str, launch: Launch, run: Run) -> list[st
         words += ["-t", str(run.threads)]
     if not run.warmup:
         words.append("--no-warmup")
-    return [engine.path, *_for_build(engine, words), *run.special]
+    return [engine.path, *for_build(engine, words), *run.special]
 
 
 def _fields(words: list[str]) -> set[str]:
@@ -100,8 +100,8 @@ def _known(engine: Engine, words: list[str]) -> list[str]:
     return words if engine.knows(words[0]) else []
 
 
-def _for_build(engine: Engine, words: list[str]) -> list[str]:
-    """Spell what the build spells differently; leave out what it cannot be told to switch off."""
+def for_build(engine: Engine, words: list[str]) -> list[str]:
+    """The words as this build spells them; leaves out what it cannot be told to switch off."""
     out: list[str] = []
     values = iter(words)
     for word in values:

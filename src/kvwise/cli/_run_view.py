@@ -1,0 +1,129 @@
+"""How a run looks: what will be started, its events, and a dry run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Iterator
+from typing import TextIO
+
+from kvwise.cli._plan_view import brief, shell_here
+from kvwise.cli._run_request import Wanted
+from kvwise.cli.output import Printer
+from kvwise.guard.cause import Cause
+from kvwise.guard.line import Listen, without_secrets
+from kvwise.guard.rules import Rules
+from kvwise.guard.steps import Exhausted, Ladder, Step
+from kvwise.guard.tell import SCHEMA, Event, Tell
+from kvwise.plan.commands import all_shells
+from kvwise.text import Phrase, phrase
+
+_STYLES = {"failed": "bad", "died": "bad", "gave-up": "bad", "step": "warn", "retry": "warn",
+           "restart": "warn", "unhealthy": "warn", "request": "warn"}  # fmt: skip
+_AT_LENGTH = {"start"}  # told with -v
+
+
+def show_wanted(printer: Printer, wanted: Wanted) -> None:
+    """On stderr, before anything starts: the plan in a line, or that the flags were taken."""
+    said: list[Phrase] = [*wanted.notes]
+    if wanted.plan is not None:
+        said.append(phrase("planned: {settings}", settings=brief(wanted.plan.choice)))
+        if printer.verbosity > 0:
+            said += wanted.plan.choice.why
+    for text in said:
+        with _whoever_listens(printer):
+            printer.remark(phrase("kvwise: {text}", text=text))
+
+
+def teller(printer: Printer) -> Tell:
+    """Shows events: `ready URL` and JSON lines on stdout, sentences on stderr."""
+
+    def tell(event: Event) -> None:
+        with _whoever_listens(printer):
+            _show(printer, event)
+
+    return tell
+
+
+@contextlib.contextmanager
+def _whoever_listens(printer: Printer) -> Iterator[None]:
+    """A reader that has gone away does not end the server: what is written there is lost."""
+    try:
+        yield
+    except OSError:
+        _forget(printer.out)
+        _forget(printer.err)
+
+
+def _show(printer: Printer, event: Event) -> None:
+    sentence = printer.say(event.sentence)
+    if printer.json:
+        head = {"schema": SCHEMA, "event": event.name, "message": sentence}
+        printer.json_line({**head, **event.fields})
+        return
+    if event.name == "ready":
+        printer.text(f"ready {event.fields['url']}")
+        printer.out.flush()
+        log = event.fields["log"]
+        if log:
+            printer.remark(phrase("kvwise: {text}", text=phrase("log: {path}", path=log)))
+    elif event.name not in _AT_LENGTH or printer.verbosity > 0:
+        style = _STYLES.get(event.name, "dim")
+        printer.remark(phrase("kvwise: {text}", text=event.sentence), style)
+
+
+def _forget(stream: TextIO) -> None:
+    """Let a stream whose other end is closed lead nowhere, so that its end is no error either."""
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+            os.dup2(nowhere.fileno(), stream.fileno())
+
+
+def show_dry_run(printer: Printer, wanted: Wanted, listen: Listen, rules: Rules) -> int:
+    """The command that would be started, and the steps down after it."""
+    argv = wanted.given.argv(wanted.launch, listen)
+    steps = preview(wanted, rules.tries - 1)
+    lines = [without_secrets(wanted.given.argv(step.launch, listen)) for step in steps]
+    if printer.json:
+        ladder = [
+            {
+                "knobs": list(step.knobs),
+                "changes": {flag: list(both) for flag, both in step.changes.items()},
+                "frees_bytes": step.frees_bytes,
+                "argv": line,
+            }
+            for step, line in zip(steps, lines, strict=True)
+        ]
+        printer.document(
+            {"schema": "kvwise/dry-run/1", "commands": [argv], "ladder": ladder,
+             "planned": wanted.plan is not None}
+        )  # fmt: skip
+        return 0
+    for note in wanted.notes:
+        printer.remark(note)
+    if wanted.plan is not None:
+        printer.text(brief(wanted.plan.choice))
+        printer.bullets(wanted.plan.choice.why)
+        printer.text()
+    printer.text(str(all_shells(argv).get(shell_here(), shlex.join(argv))), "command")
+    if steps:
+        printer.text()
+        printer.text(phrase("If it fails for lack of memory, step by step"), "title")
+        printer.bullets([step.reason for step in steps], "dim")
+    return 0
+
+
+def preview(wanted: Wanted, most: int) -> list[Step]:
+    """The steps after failures that say no more than that memory is lacking."""
+    ladder, launch, steps = Ladder(wanted.case), wanted.launch, list[Step]()
+    unknown = Cause("out-of-memory", phrase(""))
+    while len(steps) < most:
+        step = ladder.next(launch, unknown)
+        if isinstance(step, Exhausted):
+            break
+        steps.append(step)
+        launch = step.launch
+    return steps

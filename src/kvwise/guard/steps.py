@@ -1,0 +1,340 @@
+"""The ladder: from a launch that failed to the next smaller one, gentlest change first.
+
+| knob | what it moves | how far |
+| --- | --- | --- |
+| reserve | everything that was planned | planned again, with more kept free |
+| ubatch | -ub | halved, down to 64 |
+| types | -ctk, -ctv | q8_0, then q4_0 where the quality asked for allows it |
+| context | -c | by sixteenths, then quarters, down to what is needed |
+| layers | -ncmoe, then -ngl | as many as it takes |
+
+A step must give back a share of what was refused: an eighth at the first failure, then a quarter,
+a half, three quarters. The first knob that can give it back alone is taken; if none can, the knobs
+are moved together in this order. What the user fixed is moved only where `may_change` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kvwise.errors import KvwiseError
+from kvwise.guard.case import Case, line_of, movable, taken
+from kvwise.guard.cause import Cause
+from kvwise.guard.line import shown
+from kvwise.launch import Launch
+from kvwise.memory.ledger import Ledger
+from kvwise.options import change
+from kvwise.plan.candidate import CELLS
+from kvwise.plan.choose import plan
+from kvwise.plan.goal import Goal
+from kvwise.plan.offload import levels
+from kvwise.plan.quality import meets, quality_of
+from kvwise.text import Phrase, phrase
+from kvwise.units import show
+
+KNOBS: Mapping[str, frozenset[str]] = {
+    "ubatch": frozenset({"n_ubatch", "n_batch"}),
+    "types": frozenset({"type_k", "type_v"}),
+    "context": frozenset({"n_ctx"}),
+    "layers": frozenset({"n_gpu_layers", "n_cpu_moe"}),
+}
+"""Name of a knob -> the Launch fields that it moves."""
+RESERVE = "reserve"
+SHARES = ((1, 8), (1, 4), (1, 2), (3, 4))
+"""What a step must give back, as a share of what was refused, by failures so far."""
+
+_SMALLEST_UBATCH = 64
+_SMALLEST_CONTEXT = 512  # tokens per slot, when nobody said what is needed
+_CONTEXTS = (15, 14, 12, 10, 8, 6, 4, 2, 1)  # sixteenths of the context to try
+_STEADY_TYPES = (("q8_0", "q8_0"), ("q4_0", "q4_0"))
+"""K and V alike: what every build's flash attention can do."""
+_NOT_MEMORY = {"device-lost-timeout": ("ubatch", "context", "layers")}
+"""Knobs for causes that ask for shorter work instead of fewer bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The next launch to try. `frees_bytes` on the device in question, None = not known."""
+
+    launch: Launch
+    knobs: tuple[str, ...]
+    changes: Mapping[str, tuple[object, object]]
+    reason: Phrase
+    frees_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """Nothing is left that may be changed; `would` is the step that the fixed flags forbid."""
+
+    would: Step | None = None
+
+
+class Ladder:
+    """Steps down one launch after another; remembers how often."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self._failures = 0
+        self._replanned = False
+
+    def next(self, launch: Launch, cause: Cause, spilled: int = 0) -> Step | Exhausted:
+        """The step after `launch` failed of `cause`; `spilled` bytes lie where they should not."""
+        share = SHARES[min(self._failures, len(SHARES) - 1)]
+        self._failures += 1
+        down = _Down(self.case, launch, cause, share, spilled)
+        step = None
+        if not self._replanned and (self.case.goal or launch.fit):
+            self._replanned = True
+            step = down.replanned()
+        step = step or down.moved()
+        if step:
+            return step
+        free = replace(self.case, fixed=frozenset())
+        return Exhausted(_Down(free, launch, cause, share, spilled).moved())
+
+
+class _Down:
+    """One step from one launch."""
+
+    def __init__(
+        self, case: Case, launch: Launch, cause: Cause, share: tuple[int, int], spilled: int
+    ) -> None:
+        self.case, self.launch, self.cause = case, launch, cause
+        moved = [fields for knob, fields in KNOBS.items() if knob in case.may_change]
+        self.fixed = case.fixed.difference(*moved)
+        self.ledger = case.ledger(launch)
+        self.needed = self._needed(share, spilled)
+        self.share = share
+
+    def _needed(self, share: tuple[int, int], spilled: int) -> int:
+        if self.cause.kind in _NOT_MEMORY or self.ledger is None:
+            return 1
+        line = line_of(self.ledger, self.cause)
+        asked = self.cause.asked_bytes or movable(line) or line.total_bytes
+        return max(1, spilled, asked * share[0] // share[1])
+
+    # -- planned again -------------------------------------------------------------------------
+
+    def replanned(self) -> Step | None:
+        """Everything that is free, chosen anew with more kept free where it failed."""
+        case, cause = self.case, self.cause
+        if case.model is None or self.ledger is None or cause.kind in _NOT_MEMORY:
+            return None
+        fixed, base = set(self.fixed), self.launch
+        if cause.kind == "cache-types":
+            if fixed & KNOBS["types"]:
+                return None
+            base = change(base, type_k="f16", type_v="f16")
+            fixed |= KNOBS["types"]
+        if case.goal is None:
+            fixed |= {"n_seq_max", "kv_unified"}
+        elif case.goal.slots is None:
+            fixed |= {"n_seq_max"}
+        try:
+            made = plan(
+                case.model, self._tighter(), case.goal or Goal(), launch=base, fixed=fixed,
+                host=self._tighter_host(), companions=case.companions,
+            )  # fmt: skip
+        except KvwiseError:
+            return None
+        step = self._step(made.choice.launch, (RESERVE,), made.choice.ledger)
+        enough = cause.kind == "cache-types" or (step.frees_bytes or 0) > 0
+        return step if step.changes and enough else None
+
+    def _tighter(self) -> tuple[Any, ...]:
+        """The devices as they turned out to be: with so much less to be had."""
+        assert self.ledger is not None  # noqa: S101 (asked before)
+        line, devices = line_of(self.ledger, self.cause), list(self.case.devices)
+        if line.host or self.cause.kind == "cache-types":
+            return tuple(devices)
+        number = self.ledger.lines.index(line)
+        device, left = devices[number], line.headroom_bytes or 0
+        free = (device.free_bytes or device.total_bytes) - max(0, left) - self.needed
+        devices[number] = replace(device, free_bytes=max(0, free), reserve_bytes=0)
+        return tuple(devices)
+
+    def _tighter_host(self) -> Any:
+        assert self.ledger is not None  # noqa: S101 (asked before)
+        line, host = line_of(self.ledger, self.cause), self.case.host
+        if not line.host or host is None or self.cause.kind == "cache-types":
+            return host
+        room = max(0, min(host.available_bytes, line.total_bytes) - self.needed)
+        return replace(host, available_bytes=room)
+
+    # -- one knob after another ----------------------------------------------------------------
+
+    def moved(self) -> Step | None:
+        """The first knob that gives enough back alone, else as many as it takes."""
+        if self.cause.kind == "cache-types":
+            return self._plain_types()
+        knobs = _NOT_MEMORY.get(self.cause.kind, tuple(KNOBS))
+        here, used = self.launch, []
+        for knob in knobs:
+            found = self._with(knob, self.launch)
+            if found and found[1] >= self.needed:
+                return self._step(found[0], (knob,))
+        for knob in knobs:
+            found = self._with(knob, here)
+            if found is None or found[1] <= 0:
+                continue
+            here = found[0]
+            used.append(knob)
+            if self._freed(here) >= self.needed:
+                break
+        return self._step(here, tuple(used)) if used else None
+
+    def _with(self, knob: str, start: Launch) -> tuple[Launch, int] | None:
+        """The gentlest move of a knob that frees enough, else the one that frees most."""
+        if KNOBS[knob] & self.fixed - {"n_batch"}:
+            return None
+        best: tuple[Launch, int] | None = None
+        gained = self._freed(start)
+        for changes in _MOVES[knob](self, start):
+            launch = change(start, **changes)
+            freed = self._freed(launch) - gained
+            if self.ledger is not None and freed <= 0:
+                continue
+            if best is None or freed > best[1]:
+                best = launch, freed
+            if gained + freed >= self.needed:
+                return launch, freed
+        return best
+
+    def _freed(self, launch: Launch) -> int:
+        """Bytes that a launch takes less than the one that failed, where it matters; without a
+        ledger any change counts as one byte."""
+        if launch == self.launch:
+            return 0
+        if self.ledger is None:
+            return 1
+        after = self.case.ledger(launch)
+        if after is None:  # llama.cpp would refuse it
+            return -1
+        if self.cause.kind in _NOT_MEMORY:
+            return 1
+        line = line_of(self.ledger, self.cause)
+        number = self.ledger.lines.index(line)
+        if number >= len(after.lines):
+            return -1
+        return taken(line, self.cause) - taken(after.lines[number], self.cause)
+
+    def _plain_types(self) -> Step | None:
+        """f16 on both sides, which every build and every head size can do."""
+        if KNOBS["types"] & self.fixed or {self.launch.type_k, self.launch.type_v} == {"f16"}:
+            return None
+        return self._step(change(self.launch, type_k="f16", type_v="f16"), ("types",))
+
+    # -- moves: changes of one knob, gentlest first ----------------------------------------------
+
+    def ubatches(self, start: Launch) -> Iterator[dict[str, Any]]:
+        model = self.case.model
+        if start.embeddings or (model and not model.causal_attn):
+            return  # an encoder must hold its whole text in one micro-batch
+        size = min(start.n_ubatch, start.n_batch) // 2
+        while size >= _SMALLEST_UBATCH:
+            yield {"n_ubatch": size}
+            size //= 2
+
+    def types(self, start: Launch) -> Iterator[dict[str, Any]]:
+        if start.flash_attn == "off" and "flash_attn" in self.fixed:
+            return  # a quantized V cache needs it
+        floor = (self.case.goal or Goal()).floor
+        now = quality_of(start.type_k, start.type_v)
+        for k, v in _STEADY_TYPES:
+            quality = quality_of(k, v)
+            if quality != now and meets(quality, floor):
+                yield {"type_k": k, "type_v": v}
+
+    def contexts(self, start: Launch) -> Iterator[dict[str, Any]]:
+        context = self.ledger.context.n_ctx if self.ledger else start.n_ctx
+        if start.n_ctx:
+            context = start.n_ctx
+        slots = 1 if start.kv_unified else start.n_seq_max
+        unit, least = CELLS * slots, self._least() * slots
+        tried = {context}
+        for sixteenths in _CONTEXTS:
+            tokens = max(context * sixteenths // 16 // unit * unit, -(-least // unit) * unit)
+            if tokens not in tried and tokens < context:
+                tried.add(tokens)
+                yield {"n_ctx": tokens}
+
+    def _least(self) -> int:
+        goal, model = self.case.goal, self.case.model
+        if goal is None or model is None:
+            return _SMALLEST_CONTEXT
+        return goal.least(model.n_ctx_train or self.launch.n_ctx)
+
+    def layers(self, start: Launch) -> Iterator[dict[str, Any]]:
+        model = self.case.model
+        if model is None:
+            if start.n_gpu_layers > 0:
+                yield {"n_gpu_layers": start.n_gpu_layers * 7 // 8}
+            return
+        if self.case.goal and self.case.goal.never_offload:
+            return
+        steps = list(levels(model, len(self.case.devices), self.fixed))
+        on_gpu = self.ledger.placement.gpu_layers if self.ledger else start.n_gpu_layers
+        below = [
+            step
+            for step in steps
+            if (step.get("n_cpu_moe", 0), -step.get("n_gpu_layers", 0)) > (start.n_cpu_moe, -on_gpu)
+        ]
+        at = 0
+        while at < len(below):
+            yield dict(below[at])
+            at = max(at + 1, at * 3 // 2)
+
+    # -- the result ------------------------------------------------------------------------------
+
+    def _step(self, launch: Launch, knobs: tuple[str, ...], after: Ledger | None = None) -> Step:
+        changes = changed(self.launch, launch, self.ledger)
+        words = ", ".join(f"{flag} {old} -> {new}" for flag, (old, new) in changes.items())
+        if self.ledger is None or self.cause.kind in _NOT_MEMORY:
+            return Step(launch, knobs, changes, phrase("{changes}", changes=words))
+        after = after or self.case.ledger(launch)
+        line = line_of(self.ledger, self.cause)
+        number = self.ledger.lines.index(line)
+        frees = None
+        if after is not None and number < len(after.lines):
+            frees = taken(line, self.cause) - taken(after.lines[number], self.cause)
+        if not frees or frees < 0:
+            return Step(launch, knobs, changes, phrase("{changes}", changes=words), frees)
+        reason = phrase(
+            "{changes}: {size} less on {device}",
+            changes=words,
+            size=show(frees),
+            device=line.device or line.buffer,
+        )
+        return Step(launch, knobs, changes, reason, frees)
+
+
+_MOVES: Mapping[str, Callable[[_Down, Launch], Iterator[dict[str, Any]]]] = {
+    "ubatch": _Down.ubatches,
+    "types": _Down.types,
+    "context": _Down.contexts,
+    "layers": _Down.layers,
+}
+
+
+def changed(
+    before: Launch, after: Launch, ledger: Ledger | None = None
+) -> dict[str, tuple[object, object]]:
+    """Flag -> (old, new) of what a step changed; where the engine chose, what it came to."""
+    settled: dict[str, object] = {}
+    if ledger is not None:
+        settled["n_ctx"] = ledger.context.n_ctx
+        settled["n_gpu_layers"] = ledger.placement.gpu_layers
+    found: dict[str, tuple[object, object]] = {}
+    for field, flag, write in shown():
+        old, new = getattr(before, field), getattr(after, field)
+        if old == new:
+            continue
+        known = settled.get(field, old)
+        if field == "n_ctx" and old:
+            known = old
+        if known != new:
+            found[flag] = write(known), write(new)
+    return found
