@@ -24,7 +24,7 @@ GOAL_OPTIONS = (
     click.Option(
         ["--goal"],
         type=click.Choice(list(PURPOSES)),
-        help="What it is for [default: chat, or document with a prompt].",
+        help="What it is for [default: chat, document with a prompt, multi-turn with --turns].",
     ),
     click.Option(
         ["--prompt"], metavar="FILE", help="The prompt; counted by the model's own tokenizer."
@@ -32,6 +32,10 @@ GOAL_OPTIONS = (
     click.Option(["--prompt-tokens"], metavar="N", help="The prompt's length, if it is known."),
     click.Option(["-n", "--predict", "--n-predict"], "predict", metavar="N",
                  help="Tokens of the answer."),
+    click.Option(["--turns"], metavar="N", type=click.IntRange(1),
+                 help="Questions of a conversation that stays in the context [default: 16]."),
+    click.Option(["--tokens-per-turn"], metavar="N",
+                 help="Tokens of a question and its answer [default: 512]."),
     click.Option(["--slots"], metavar="N", type=click.IntRange(1),
                  help="Requests at the same time."),
     click.Option(
@@ -115,14 +119,21 @@ def goal_of(
     prompt: str | None,
     prompt_tokens: str | None,
     predict: str | None,
+    turns: int | None,
+    tokens_per_turn: str | None,
     slots: int | None,
     min_quality: str | None,
     never_offload: bool,
 ) -> Goal:
     """What is wanted; a prompt's file is counted by an engine. Raises UsageError, EngineError."""
     tokens = _prompt_tokens(printer, model, prompt, prompt_tokens, engine)
+    usual = "chat" if tokens is None else "document"
+    if turns is not None or tokens_per_turn is not None:
+        usual = "multi-turn"
     return Goal(
-        purpose=goal or ("chat" if tokens is None else "document"),
+        purpose=goal or usual,
+        turns=turns,
+        tokens_per_turn=None if tokens_per_turn is None else parse_count(tokens_per_turn),
         prompt_tokens=tokens,
         predict_tokens=None if predict is None else parse_count(predict),
         slots=slots,

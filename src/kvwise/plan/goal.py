@@ -9,6 +9,8 @@ from kvwise.plan.quality import QUALITIES
 
 _SHORTEST_ANSWER = 256  # tokens kept for an answer when -n does not say
 _USUAL_ANSWER = 1024
+_USUAL_TURN = 512  # tokens of a question and its answer
+_USUAL_TURNS = 16
 
 MOST_TOKENS = 1 << 30
 """More than any model was trained for; a purpose whose enough is beyond it wants all there is."""
@@ -29,7 +31,9 @@ class Purpose:
     grow: bool = True  # what is left of the memory goes into a longer context
 
 
-_BALANCED = ("on_gpu", "enough", "quality", "fast", "ubatch", "context", "swift", "frugal")
+_BALANCED = (
+    "on_gpu", "enough", "quick", "quality", "fast", "ubatch", "context", "swift", "frugal",
+)  # fmt: skip
 
 PURPOSES: dict[str, Purpose] = {
     "chat": Purpose(4096, 16384, "high", _BALANCED),
@@ -50,8 +54,9 @@ PURPOSES: dict[str, Purpose] = {
 class Goal:
     """What the launch is for. Counts are tokens per slot; None = not said.
 
-    `min_quality` None takes the purpose's own floor. Raises UsageError for an unknown name or a
-    count that cannot be meant.
+    A conversation of `turns` questions and answers, `tokens_per_turn` both together, stays in the
+    context as a whole, behind the prompt if there is one. `min_quality` None takes the purpose's
+    own floor. Raises UsageError for an unknown name or a count that cannot be meant.
     """
 
     purpose: str = "chat"
@@ -60,6 +65,8 @@ class Goal:
     slots: int | None = None
     min_quality: str | None = None
     never_offload: bool = False
+    turns: int | None = None
+    tokens_per_turn: int | None = None
 
     def __post_init__(self) -> None:
         _one_of("goal", self.purpose, PURPOSES)
@@ -68,6 +75,8 @@ class Goal:
         _at_least("prompt-tokens", self.prompt_tokens, 0)
         _at_least("n", self.predict_tokens, 1)
         _at_least("slots", self.slots, 1)
+        _at_least("turns", self.turns, 1)
+        _at_least("tokens-per-turn", self.tokens_per_turn, 1)
 
     @property
     def terms(self) -> Purpose:
@@ -77,11 +86,28 @@ class Goal:
     def floor(self) -> str:
         return self.min_quality or self.terms.floor
 
+    @property
+    def turn_tokens(self) -> int | None:
+        """Tokens of one question and its answer; None without a conversation."""
+        if self.turns is None and self.tokens_per_turn is None:
+            return None
+        return self.tokens_per_turn or _USUAL_TURN
+
+    @property
+    def conversation(self) -> int | None:
+        """Tokens of prompt and all turns together; None without a conversation."""
+        if self.turn_tokens is None:
+            return None
+        said = (self.turns or _USUAL_TURNS) * self.turn_tokens
+        return (self.prompt_tokens or 0) + max(said, self.predict_tokens or 0)
+
     def least(self, trained: int) -> int:
         """Tokens that a slot must hold, or the request is not met.
 
         What the purpose alone would like never exceeds what the model was `trained` for.
         """
+        if self.conversation is not None:
+            return self.conversation
         if self.prompt_tokens is None:
             return max(min(self.terms.least, trained), self.predict_tokens or 0)
         return self.prompt_tokens + (self.predict_tokens or _SHORTEST_ANSWER)
@@ -89,6 +115,8 @@ class Goal:
     @property
     def enough(self) -> int:
         """Tokens per slot from which on more context is no reason to give up anything else."""
+        if self.conversation is not None:
+            return self.conversation
         if self.prompt_tokens is None:
             return max(self.terms.enough, self.terms.least, self.predict_tokens or 0)
         asked = self.prompt_tokens + (self.predict_tokens or _USUAL_ANSWER)

@@ -38,8 +38,16 @@ def hunt(search: Search) -> Iterator[Candidate]:
                 found_any = True
                 plain = plain or dict(each.level)
                 yield each
+            if not found_any and not _weakest_fits(search, least):
+                return
         if saturated and search.goal.purpose != "min-memory":
             return  # a smaller cache type could not give more context
+
+
+def _weakest_fits(search: Search, least: int) -> bool:
+    """Whether the least fits anywhere with the smallest cache and micro-batch there is."""
+    weakest = search.launch_of(search.pairs()[-1], min(search.ubatches()))
+    return first_level(search, weakest, least) is not None
 
 
 def _whole(search: Search, launch: Launch, least: int, most: int) -> Iterator[Candidate]:

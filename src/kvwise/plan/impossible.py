@@ -39,11 +39,16 @@ def relaxed(search: Search) -> Iterator[Attempt]:
     if goal.predict_tokens is not None and goal.prompt_tokens is not None:
         shorter = replace(goal, predict_tokens=1, never_offload=False)
         yield Attempt(shorter, free, phrase("a shorter answer"))
+    if goal.conversation is not None:
+        fewer = replace(goal, turns=1, never_offload=False)
+        yield Attempt(fewer, free, phrase("fewer turns"))
     least = replace(
         goal,
         purpose="max-context",
         prompt_tokens=None,
         predict_tokens=None,
+        turns=None,
+        tokens_per_turn=None,
         min_quality="any",
         never_offload=False,
     )

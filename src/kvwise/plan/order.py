@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvwise.plan.candidate import Candidate
 from kvwise.plan.goal import Goal
 from kvwise.plan.quality import CLASSES, SOURCED, Grades
 
 _NEARLY = 0.9  # a context this close to enough is enough
-_SHARES = 8  # below that, contexts are compared in eighths of enough
+_STEPS = 2  # below that, contexts are compared in half powers of two
+_HARDLY_SLOWER = 1.15  # this much more read from the host is worth a better cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +21,14 @@ class _Field:
 
     `plain`: fewest bytes per token from the host with the best cache types. A smaller cache may
     spend what it frees on context instead of layers, but never gives up a layer for it.
+    `fastest`: fewest bytes of all that reach as much of the goal as can be reached so.
     """
 
     goal: Goal
     ubatches: Sequence[int]
-    plain: int
     grades: Grades
+    plain: int
+    fastest: int = 0
 
 
 def best(
@@ -36,24 +40,38 @@ def best(
     """The best candidate by the goal's own order; there must be one."""
     first = min(grades.rank(each.pair) for each in candidates)
     plain = min(each.host_read for each in candidates if grades.rank(each.pair) == first)
-    field = _Field(goal, ubatches, plain, grades)
+    field = _Field(goal, ubatches, grades, plain)
+    reaching = [(_on_gpu(each, field), _enough(each, field)) for each in candidates]
+    fastest = min(
+        each.host_read
+        for each, reached in zip(candidates, reaching, strict=True)
+        if reached == max(reaching)
+    )
+    field = replace(field, fastest=fastest)
     names = goal.terms.order
     return max(candidates, key=lambda each: tuple(_VALUE[name](each, field) for name in names))
 
 
 def _enough(candidate: Candidate, field: _Field) -> float:
-    share = candidate.slot_tokens / field.goal.enough
-    return _SHARES if share >= _NEARLY else int(share * _SHARES)
+    tokens, enough = candidate.slot_tokens, field.goal.enough
+    if tokens >= enough * _NEARLY:
+        return math.inf
+    return int(_STEPS * math.log2(max(1, tokens)))
 
 
 def _on_gpu(candidate: Candidate, field: _Field) -> float:
     return 0 if candidate.host_read <= field.plain else -candidate.host_read
 
 
+def _quick(candidate: Candidate, field: _Field) -> float:
+    return 0 if candidate.host_read <= field.fastest * _HARDLY_SLOWER else -candidate.host_read
+
+
 _VALUE: dict[str, Callable[[Candidate, _Field], float]] = {  # larger is better
     "context": lambda each, _: each.slot_tokens,
     "enough": _enough,
     "on_gpu": _on_gpu,
+    "quick": _quick,
     "fast": lambda each, _: -each.host_read,
     "swift": lambda each, _: -each.gpu_seconds,
     "quality": lambda each, field: -field.grades.rank(each.pair),

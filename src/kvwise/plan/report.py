@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kvwise.memory.placement import HOST
 from kvwise.memory.report import ledger_json
 from kvwise.plan.choose import Choice, Plan, shell_commands
-from kvwise.plan.speed import Range, Speed
+from kvwise.plan.speed.document import speed_json
 from kvwise.plan.why import details
 from kvwise.text import say
 
@@ -29,6 +28,9 @@ def plan_json(
         "prompt_tokens": goal.prompt_tokens,
         "predict_tokens": goal.predict_tokens,
         "predict_tokens_max": plan.predict_tokens_max,
+        "turns": goal.turns,
+        "tokens_per_turn": goal.turn_tokens,
+        "turns_max": plan.turns_max,
         "min_quality": goal.floor,
         "fixed": list(plan.fixed),
         "choice": _choice(plan.choice, language),
@@ -56,49 +58,6 @@ def _choice(choice: Choice, language: str) -> dict[str, Any]:
         "why": [say(sentence, language) for sentence in choice.why],
         "details": [say(sentence, language) for sentence in details(choice)],
     }
-
-
-def speed_json(speed: Speed, language: str = "en") -> dict[str, Any]:
-    """The `speed` object: tokens per second to compare by, their ranges, what they stand on."""
-    return {
-        "prompt_tokens_per_s": speed.prompt_tokens_per_s,
-        "decode_tokens_per_s": speed.decode_tokens_per_s,
-        "prompt_range": _range(speed.prompt),
-        "decode_range": _range(speed.decode),
-        "basis": speed.basis,
-        "prompt_basis": speed.prompt_basis,
-        "depth": speed.depth,
-        "read_bytes_gpu": speed.read_bytes_gpu,
-        "read_bytes_host": speed.read_bytes_host,
-        "devices": [
-            {
-                "device": None if part.device == HOST else part.device,
-                "host": part.device == HOST,
-                "weights_read_bytes": part.weights,
-                "cache_read_bytes": part.cache,
-                "flops": part.matrix_flops + part.output_flops,
-                "attention_flops": part.attention_flops,
-            }
-            for part in speed.parts
-        ],
-        "bound_by": say(speed.bound_by, language) if speed.bound_by else None,
-        "stands_on": [say(each, language) for each in speed.stands_on],
-        "penalties": [
-            {
-                "prompt": list(each.prompt),
-                "decode": list(each.decode),
-                "why": say(each.why, language),
-                "source": say(each.source, language),
-            }
-            for each in speed.penalties
-        ],
-    }
-
-
-def _range(found: Range | None) -> dict[str, float] | None:
-    if found is None:
-        return None
-    return {"low": round(found.low, 2), "high": round(found.high, 2)}
 
 
 def _what_if(each: WhatIf, language: str) -> dict[str, Any]:
