@@ -77,19 +77,26 @@ def _alternative(chosen: Choice, other: Choice) -> Words:
 
 
 def _flags_beyond(chosen: Choice, other: Choice) -> Iterator[str]:
-    """Flags of `other` that the choice has not, or with another value; the plain ones of the
-    choice that it drops are no flag at all."""
-    have = set(_flags(chosen))
-    yield from (flag for flag in _flags(other) if flag not in have)
+    """Flags to change in the choice's command to have the other."""
+    have, wanted = _flags(chosen), _flags(other)
+    for flag, value in wanted.items():
+        if have.get(flag) != value:
+            yield f"{flag} {value}".rstrip()
+    for flag in have:
+        if flag not in wanted:  # its default is meant
+            yield f"{flag} f16" if flag in {"-ctk", "-ctv"} else f"(no {flag})"
 
 
-def _flags(choice: Choice) -> Iterator[str]:
+def _flags(choice: Choice) -> dict[str, str]:
+    """Flag -> its value, empty for a switch."""
     words = to_argv(choice.launch)
+    found: dict[str, str] = {}
     for at, word in enumerate(words):
         if word.startswith("-") and not word[1:].isdigit():
             value = words[at + 1] if at + 1 < len(words) else "-"
             takes = not value.startswith("-") or value[1:].isdigit()
-            yield f"{word} {value}" if takes else word
+            found[word] = value if takes else ""
+    return found
 
 
 def _show_details(printer: Printer, plan: Plan, what_if: Sequence[WhatIf]) -> None:

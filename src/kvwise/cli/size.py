@@ -24,12 +24,15 @@ from kvwise.cli._request import (
     with_model,
 )
 from kvwise.cli.output import Printer
+from kvwise.device import Host
 from kvwise.errors import KvwiseError, Refused, UsageError
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory.account import account
+from kvwise.memory.ledger import Ledger
 from kvwise.memory.parts.companions import NONE, Companions
 from kvwise.memory.report import ledger_json
+from kvwise.memory.reserves import keeping
 from kvwise.options import Reading
 from kvwise.text import phrase
 
@@ -88,15 +91,39 @@ def command(
         compute_mode="no-alloc" if compute_mode == "no-alloc" else "reserved",
         companions=companions_of(reading.launch),
     )
+    ledger = keeping(ledger)
     if printer.json:
-        printer.document(ledger_json(ledger, printer.language))
+        document = ledger_json(ledger, printer.language)
+        printer.document(document | {"speed": _speed_json(ledger, on.host, printer.language)})
     else:
         from kvwise.cli._ledger_view import show_ledger  # noqa: PLC0415  (not needed for --json)
 
         for note in reading.notes:
             printer.remark(note)
         show_ledger(printer, ledger, explain=explain)
+        _say_speed(printer, ledger, on.host)
     return 0 if ledger.fits else EXIT_DOES_NOT_FIT
+
+
+def _say_speed(printer: Printer, ledger: Ledger, host: Host) -> None:
+    """How fast it is with a full slot, if it fits and that is known."""
+    from kvwise.plan.speed import estimate  # noqa: PLC0415  (reads the catalogue)
+    from kvwise.plan.speed.words import sentence  # noqa: PLC0415
+
+    if ledger.fits and ledger.model.header.tensor_bytes:
+        said = sentence(estimate(ledger, ledger.context.n_ctx_seq, host=host))
+        if said is not None:
+            printer.text(said, "dim")
+
+
+def _speed_json(ledger: Ledger, host: Host, language: str) -> dict[str, Any] | None:
+    """The `speed` object with a full slot; None for a model without weights."""
+    from kvwise.plan.speed import estimate  # noqa: PLC0415
+    from kvwise.plan.speed.document import speed_json  # noqa: PLC0415
+
+    if not ledger.model.header.tensor_bytes:
+        return None
+    return speed_json(estimate(ledger, ledger.context.n_ctx_seq, host=host), language)
 
 
 @dataclass(frozen=True, slots=True)
