@@ -7,11 +7,12 @@ length, -1 layers = all, ...); `memory/context.py` resolves. Nothing here knows 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 TOOLS = ("llama-server", "llama-cli", "llama-bench")
-NEWEST_BUILD = "b10605"
+ZOO_BUILD = "b10605"
+"""What the zoo was measured with, and the tables of options were compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Launch:
     """
 
     tool: str = "llama-server"
-    build: str = NEWEST_BUILD
+    build: str = ZOO_BUILD
     model: str = ""  # -m
     n_ctx: int = 0  # -c, 0 = the model's training length
     n_batch: int = 2048  # -b
@@ -64,6 +65,7 @@ class Launch:
     mmproj: str = ""  # --mmproj
     fit: bool = True  # -fit
     extra: tuple[str, ...] = ()  # flags that are passed on and change no byte
+    build_from: str = field(default="", compare=False)  # where `build` came from; empty = given
 
     @classmethod
     def parse(
@@ -72,7 +74,7 @@ class Launch:
         *,
         tool: str = "llama-server",
         environ: Mapping[str, str] | None = None,
-        build: str = NEWEST_BUILD,
+        build: str = ZOO_BUILD,
     ) -> Launch:
         """What llama.cpp would make of this command line (without the program's name).
 

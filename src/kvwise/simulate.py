@@ -242,7 +242,7 @@ def _asking(
 ) -> _Asking:
     engine = engine or find()
     if engine.build:
-        launch = replace(launch, build=engine.build)
+        launch = replace(launch, build=engine.build, build_from=engine.path or "xllamacpp")
     chosen = select(launch, devices)
     how = _how(engine, launch, chosen)
     if how == "server":

@@ -9,6 +9,7 @@ from kvwise.cli._request import called
 from kvwise.cli._shapes import Bar, Cell, Column, Table, Words
 from kvwise.cli.output import Printer
 from kvwise.device import Device
+from kvwise.launch import Launch
 from kvwise.memory import flash
 from kvwise.memory.context import Context
 from kvwise.memory.ledger import Cache, Extra, Ledger, Line
@@ -65,7 +66,7 @@ def show_launch(printer: Printer, ledger: Ledger) -> None:
             "{tool} {build}: {n_ctx} tokens of context, {slots}; batch {batch}/{ubatch}; "
             "K {k}, V {v}; flash attention {flash}; {on_gpu} of {all} layers on GPUs",
             tool=launch.tool,
-            build=launch.build,
+            build=build_name(launch),
             n_ctx=f"{context.n_ctx:,}",
             slots=slots,
             batch=context.n_batch,
@@ -80,31 +81,42 @@ def show_launch(printer: Printer, ledger: Ledger) -> None:
     )
 
 
+def build_name(launch: Launch) -> Words:
+    """The build, and where it comes from when the line did not say it."""
+    if launch.build_from in ("", "--engine-build", "zoo"):
+        return launch.build
+    origin: Words = launch.build_from
+    if launch.build_from == "newest known":
+        origin = phrase("the newest known")
+    return phrase("{build} ({origin})", build=launch.build, origin=origin)
+
+
 def lines_table(ledger: Ledger) -> Table:
     """One row per device and one for the host, in MiB."""
     used = [part for part in PARTS if any(part_bytes(line, part) for line in ledger.lines)]
+    reserved = any(line.reserve_bytes for line in ledger.lines)
     rows = []
     for line in ledger.lines:
         left = line.headroom_bytes
-        rows.append(
-            (
-                Cell(line_name(line), "title"),
-                *(_number(part_bytes(line, part)) for part in used),
-                Cell(_number(line.total_bytes), "title"),
-                "?" if line.free_bytes is None else _number(line.free_bytes),
-                "?" if left is None else Cell(_number(left), "bad" if left < 0 else "good"),
-            )
-        )
-    return Table(
-        (
-            Column(phrase("MiB")),
-            *(Column(part_name(part), right=True) for part in used),
-            Column(phrase("total"), right=True),
-            Column(phrase("free"), right=True),
-            Column(phrase("left"), right=True),
-        ),
-        rows,
-    )
+        row: list[Cell | Words] = [
+            Cell(line_name(line), "title"),
+            *(_number(part_bytes(line, part)) for part in used),
+            Cell(_number(line.total_bytes), "title"),
+            "?" if line.free_bytes is None else _number(line.free_bytes),
+        ]
+        if reserved:
+            row.append(_number(line.reserve_bytes))
+        row.append("?" if left is None else Cell(_number(left), "bad" if left < 0 else "good"))
+        rows.append(row)
+    columns = [
+        Column(phrase("MiB")),
+        *(Column(part_name(part), right=True) for part in used),
+        Column(phrase("total"), right=True),
+        Column(phrase("free"), right=True),
+    ]
+    if reserved:
+        columns.append(Column(phrase("reserve"), right=True))
+    return Table([*columns, Column(phrase("left"), right=True)], rows)
 
 
 def show_bars(printer: Printer, ledger: Ledger, *, host: bool = True) -> None:
@@ -291,12 +303,26 @@ def verdict(ledger: Ledger) -> tuple[Words, str]:
         places = ", ".join(
             f"{line_name(line)}: {show(-(line.headroom_bytes or 0))}" for line in short
         )
+        if any(line.reserve_bytes for line in short):
+            return phrase(
+                "does not fit with the reserve; missing on {places}", places=places
+            ), "bad"
         return phrase("does not fit; missing on {places}", places=places), "bad"
     known = [line for line in ledger.lines if line.headroom_bytes is not None]
     gpus = [line for line in known if not line.host] or known
     if not gpus:
         return phrase("the free memory is not known"), "warn"
     tightest = min(gpus, key=lambda line: line.headroom_bytes or 0)
+    if tightest.reserve_bytes:
+        return (
+            phrase(
+                "fits: {size} left on {name} beside the reserve of {reserve}",
+                size=show(tightest.headroom_bytes or 0),
+                name=line_name(tightest),
+                reserve=show(tightest.reserve_bytes),
+            ),
+            "good",
+        )
     return (
         phrase(
             "fits: {size} left on {name}",

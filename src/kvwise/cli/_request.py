@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 
 from kvwise import here
 from kvwise.arch import describe
+from kvwise.cli._build import for_architecture, read_for_build
 from kvwise.device import Device, Host
 from kvwise.errors import UsageError
 from kvwise.gguf.lies import plain
@@ -21,7 +21,7 @@ from kvwise.gguf.shape import header_of_shape
 from kvwise.launch import Launch
 from kvwise.memory.parts.companions import Companions
 from kvwise.opening import open_model
-from kvwise.options import Reading, asked, read
+from kvwise.options import Reading, asked
 from kvwise.units import parse_size
 
 if TYPE_CHECKING:
@@ -99,7 +99,9 @@ def machine(
         devices = tuple(here.devices(engine))
     if reserve is not None:
         kept = parse_size(reserve)
-        devices = tuple(replace(device, reserve_bytes=kept) for device in devices)
+        devices = tuple(
+            replace(device, reserve_bytes=kept, reserve_reason=None) for device in devices
+        )
     if ram is not None:
         return Machine(devices, Host.of(ram))
     if there is not None:
@@ -118,9 +120,14 @@ def _probed(path: str) -> tuple[tuple[Device, ...], Host]:
     return usable(report), report.host
 
 
-def read_launch(words: Sequence[str], model: str | None) -> tuple[str, Reading]:
-    """(MODEL, the launch): the model stands alone or behind -m, the rest is llama.cpp's."""
-    reading = read(words, environ=os.environ)
+def read_launch(
+    words: Sequence[str], model: str | None, engine: str | None = None
+) -> tuple[str, Reading]:
+    """(MODEL, the launch): the model stands alone or behind -m, the rest is llama.cpp's.
+
+    `engine` is what `--engine` names: its build decides where `--engine-build` is not given.
+    """
+    reading = read_for_build(words, model, engine)
     named = reading.launch.model
     if model and "model" in reading.origins and named != model and _from_line(reading):
         raise UsageError("two models: {one} and {other}", one=model, other=named)
@@ -176,4 +183,4 @@ def companions_of(launch: Launch) -> Companions:
 
 
 def with_model(launch: Launch, ref: str, model: Model) -> Launch:
-    return replace(launch, model=launch_model(ref, model))
+    return replace(for_architecture(launch, model), model=launch_model(ref, model))

@@ -62,6 +62,11 @@ def visible(text: str) -> str:
     return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
+def _after(label: str, text: str) -> str:
+    """On one line; a colon as wide as a letter has its space in itself."""
+    return f"{label}{'' if label.endswith('：') else ' '}{_one_line(text)}"
+
+
 def _one_line(text: str) -> str:
     return visible(text).replace("\n", "\\n")
 
@@ -138,10 +143,9 @@ class Printer:
             self.document({**self.error_document(error), **(extra or {})})
             return
         label = self.say(Phrase("refused:" if isinstance(error, Refused) else "error:"))
-        self._write(self.err, f"{label} {_one_line(self.say(error.phrase))}", "bad")
+        self._write(self.err, _after(label, self.say(error.phrase)), "bad")
         if error.hint:
-            hint = _one_line(self.say(error.hint))
-            self._write(self.err, f"{self.say(Phrase('hint:'))} {hint}", "")
+            self._write(self.err, _after(self.say(Phrase("hint:")), self.say(error.hint)), "")
 
     # -- tables and bars -----------------------------------------------------
 

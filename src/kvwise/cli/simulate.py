@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +21,7 @@ from kvwise.cli._request import (
 from kvwise.cli.output import Printer
 from kvwise.errors import Refused
 from kvwise.memory.report import ledger_json
+from kvwise.memory.reserves import keeping
 from kvwise.text import phrase
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _simulate(printer: Printer, asked: _Question) -> Simulation:
     from kvwise.simulate import simulation  # noqa: PLC0415
 
     with printer.working(phrase("asking {engine}", engine=asked.engine.name)):
-        return simulation(
+        said = simulation(
             asked.ref,
             asked.launch,
             asked.on.devices,
@@ -126,6 +127,7 @@ def _simulate(printer: Printer, asked: _Question) -> Simulation:
             own=asked.own,
             companions=asked.companions,
         )
+        return replace(said, ledger=keeping(said.ledger))
 
 
 def _beside(printer: Printer, simulated: Simulation, on: Machine) -> Tiers | None:

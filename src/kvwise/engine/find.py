@@ -30,6 +30,8 @@ _FOLDERS = ("", "build/bin", "build/bin/Release", "bin")
 """Where a llama.cpp has its programs: as a release, as built by CMake, as installed."""
 _TIMEOUT_S = 30
 _FLAG = re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")
+_NEW_STYLE = 8000
+"""Builds that print the newer form are above it."""
 _VERSION = re.compile(r"version: (\d+) \((\w+)\)|\(build (\d+), commit (\w+)\)")
 
 
@@ -94,15 +96,21 @@ def _wanted(wanted: str) -> Engine:
             )
         return engine
     path = Path(wanted).expanduser()
-    found = _in_folder(path) if path.is_dir() else shutil.which(str(path)) or shutil.which(wanted)
+    found = in_folder(path) if path.is_dir() else shutil.which(str(path)) or shutil.which(wanted)
     if not found:
         raise UsageError(
             "{path} is not a program", path=wanted, hint="give the path of a llama-server"
         )
-    return binary(found)
+    engine = binary(found)
+    stranger = not _VERSION.search(engine.version)
+    if stranger and engine.flags and not engine.flags & {"-m", "--model"}:
+        raise UsageError(
+            "{path} is no program of llama.cpp", path=wanted, hint="give the path of a llama-server"
+        )
+    return engine
 
 
-def _in_folder(folder: Path) -> str | None:
+def in_folder(folder: Path) -> str | None:
     """The llama-server of a llama.cpp's folder, else its llama-fit-params."""
     for name in (SERVER, FIT_PARAMS):
         for place in _FOLDERS:
@@ -155,10 +163,13 @@ def binary(path: str | Path) -> Engine:
 
 
 def build_of(text: str) -> str | None:
-    """`version: 4713 (a4f011e8d)`, or since 2026 `version: 0.2.0 (build 10605, commit a4f)`."""
+    """`version: 4713 (a4f011e8d)`, or since 2026 `version: 0.2.0 (build 10605, commit a4f)`.
+
+    A number is the count of commits: a clone without history makes it 1.
+    """
     match = _VERSION.search(text)
     number = int(match[1] or match[3]) if match else 0
-    return f"b{number}" if number > 0 else None
+    return f"b{number}" if number > (_NEW_STYLE if match and match[3] else 1) else None
 
 
 def first_line(text: str) -> str:

@@ -13,11 +13,11 @@ from kvwise.arch import row_of
 from kvwise.device import Device, Host
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
-from kvwise.memory import reasons
+from kvwise.memory import reasons, repack
 from kvwise.memory.backends import kind_of
 from kvwise.memory.blocks import largest, unplaced
 from kvwise.memory.ledger import Ledger, Line, Note, Part
-from kvwise.memory.loader import CPU
+from kvwise.memory.loader import CPU, Spot
 from kvwise.memory.made import ComputeMode, Made, make, parts
 from kvwise.memory.overhead import basis as overhead_basis
 from kvwise.memory.overhead import overhead
@@ -63,7 +63,7 @@ def account(
         lines=tuple(lines),
         caches=made.caches,
         notes=(
-            *(Note("size_assumed", each.note) for each in more.devices if each.note),
+            *(Note("device", each.note) for each in more.devices if each.note),
             *_notes(made),
             *more.notes,
             *_limits(lines),
@@ -133,6 +133,16 @@ def _notes(made: Made) -> Iterator[Note]:
     codes += made.compute.codes
     for code in codes:
         yield reasons.note(code, made.context, made.weights)
+    repacked = made.weights.by_spot.get(Spot(HOST, repack.BUFFER), 0)
+    if repacked and any(spot.device == HOST for spot in made.weights.mapped):
+        yield Note(
+            "weights_repacked",
+            phrase(
+                "{size} of weights stand twice on the host: in the mapped file, and repacked for "
+                "this processor, which is faster (--no-repack keeps one copy)",
+                size=show(repacked),
+            ),
+        )
 
 
 def _limits(lines: Sequence[Line]) -> Iterator[Note]:

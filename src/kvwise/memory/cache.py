@@ -16,7 +16,7 @@ from kvwise.arch.store import CompressorStore, KVStore, StateStore
 from kvwise.device import Device
 from kvwise.gguf.model import Model
 from kvwise.gguf.types import F32, GGMLType, by_name
-from kvwise.launch import NEWEST_BUILD
+from kvwise.launch import ZOO_BUILD
 from kvwise.memory import cache_reason as reason
 from kvwise.memory.backends import kind_of, tensor_size
 from kvwise.memory.context import CELLS, Context
@@ -30,7 +30,7 @@ def caches(
     context: Context,
     placement: Placement,
     devices: Sequence[Device],
-    build: str = NEWEST_BUILD,
+    build: str = ZOO_BUILD,
 ) -> tuple[Cache, ...]:
     """The caches of a context in llama.cpp's order, each with its bytes and its reason.
 
@@ -62,7 +62,7 @@ def cells(store: KVStore, context: Context) -> int:
 
 
 def bytes_for_tokens(
-    model: Model, tokens: int, type_k: str, type_v: str, build: str = NEWEST_BUILD
+    model: Model, tokens: int, type_k: str, type_v: str, build: str = ZOO_BUILD
 ) -> int:
     """Bytes that `tokens` more of context take in one sequence, beyond all windows.
 

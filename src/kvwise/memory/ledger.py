@@ -113,7 +113,8 @@ class Line:
     `parts` are the model and its context alone; `extras` what stands beside them.
     `largest_block_bytes` is the largest single allocation behind the buffers, `max_block_bytes` the
     largest that succeeds, if that is known; `unplaced_bytes` those of allocations that find no
-    piece of a card whose memory lies in pieces.
+    piece of a card whose memory lies in pieces. `reserve_bytes` is kept free because somebody asked
+    for it (`memory/reserves.py`): no part of the total, but of what is left.
     """
 
     buffer: str
@@ -122,6 +123,7 @@ class Line:
     parts: tuple[Part, ...]
     extras: tuple[Extra, ...] = ()
     overhead_bytes: int = 0
+    reserve_bytes: int = 0
     free_bytes: int | None = None
     largest_block_bytes: int = 0
     max_block_bytes: int | None = None
@@ -168,8 +170,11 @@ class Line:
 
     @property
     def headroom_bytes(self) -> int | None:
-        """What is left of the free bytes; negative = misses by so much; None = unknown."""
-        return None if self.free_bytes is None else self.free_bytes - self.total_bytes
+        """What is left of the free bytes beside the reserve that was asked for; negative = misses
+        by so much; None = unknown."""
+        if self.free_bytes is None:
+            return None
+        return self.free_bytes - self.total_bytes - self.reserve_bytes
 
     @property
     def misses_bytes(self) -> int:

@@ -64,6 +64,7 @@ def _launch(ledger: Ledger) -> dict[str, Any]:
     return {
         "tool": launch.tool,
         "build": launch.build,
+        "build_from": launch.build_from or None,
         "n_ctx": context.n_ctx,
         "n_ctx_seq": context.n_ctx_seq,
         "n_batch": context.n_batch,
@@ -144,6 +145,7 @@ def _line(line: Line, language: str) -> dict[str, Any]:
         "overhead_bytes": line.overhead_bytes,
         "total_bytes": line.total_bytes,
         "up_to_bytes": line.up_to_bytes,
+        "reserve_bytes": line.reserve_bytes,
         "free_bytes": line.free_bytes,
         "headroom_bytes": line.headroom_bytes,
         "largest_block_bytes": line.largest_block_bytes,

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from kvwise.device import Device
 from kvwise.errors import UsageError
-from kvwise.launch import NEWEST_BUILD, Launch
+from kvwise.launch import ZOO_BUILD, Launch
 from kvwise.memory.backends import ZOO
 from kvwise.options.resolve import derived
 from kvwise.units import MIB
@@ -26,7 +26,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "type_v": "f16", "swa_full": False, "offload_kqv": True, "op_offload": True,
     "n_outputs_max": 0, "embeddings": False, "n_rs_seq": 0, "load_mtp": False, "mtp": False,
     "extra_bufts": False, "tensor_split": None, "gpu_mem_mib": [24576] * 4,
-    "split_mode": "layer", "mmap": False, "engine_build": NEWEST_BUILD,
+    "split_mode": "layer", "mmap": False, "engine_build": ZOO_BUILD,
     "compute_mode": "reserved",
 }  # fmt: skip
 """Field -> value when a line does not say (zoo/README.md, contract.md)."""

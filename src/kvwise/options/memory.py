@@ -202,7 +202,8 @@ OUR_ROWS = (
     Option(("--tool",), one_of(*EVERY), "tool", tools=EVERY, ours=True,
            help="whose defaults and spellings apply", value="|".join(EVERY)),
     Option(("--engine-build",), BUILD, "build", tools=EVERY, ours=True,
-           help="whose rules apply", value="b10605"),
+           help="whose rules apply [default: those of the engine here, else of the newest known "
+           "build; b10605 for models of the zoo]", value="b10605"),
     Option(("--n-outputs-max",), NATURAL, "n_outputs_max", tools=EVERY, ours=True, memory=True,
            help="rows of logits at once (0 = a whole batch)", value="N"),
     Option(("--n-rs-seq",), NATURAL, "n_rs_seq", tools=EVERY, ours=True, memory=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from kvwise.errors import UsageError
-from kvwise.launch import NEWEST_BUILD
+from kvwise.launch import ZOO_BUILD
 from kvwise.options.memory import SETTING_ROWS
 from kvwise.options.passed import PASSED_ROWS
 from kvwise.options.row import EVERY, Option
@@ -30,7 +30,7 @@ def number(build: str) -> int:
     return int(build.removeprefix("b"))
 
 
-def find(word: str, tool: str, build: str = NEWEST_BUILD) -> Option:
+def find(word: str, tool: str, build: str = ZOO_BUILD) -> Option:
     """The option that a flag names; raises UsageError with the nearest one."""
     flag = normal(word)
     option = spellings(tool).get(flag)

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from kvwise.errors import UsageError
-from kvwise.launch import NEWEST_BUILD, Launch
+from kvwise.launch import ZOO_BUILD, Launch
 from kvwise.options.kinds import SWITCH
 from kvwise.options.reading import read, walk
 from kvwise.options.resolve import MMAP_MODES, derived
@@ -18,10 +18,11 @@ from kvwise.options.table import OPTIONS, number
 _TOGETHER = {  # fields that are written by hand below
     "tool", "build", "model", "model_draft", "mmproj", "n_ctx", "n_seq_max", "kv_unified",
     "mmap", "load_mode", "n_outputs_max", "n_rs_seq", "load_mtp", "mtp", "extra", "fit",
+    "build_from",
 }  # fmt: skip
 
 
-def defaults(tool: str, build: str = NEWEST_BUILD) -> Launch:
+def defaults(tool: str, build: str = ZOO_BUILD) -> Launch:
     """What `tool` does when it is given nothing."""
     return read((), tool=tool, build=build).launch
 
@@ -97,7 +98,7 @@ def _rows(launch: Launch, name: str) -> Iterator[Option]:
     for option in OPTIONS:
         if launch.tool not in option.tools or option.gone(build) or build <= option.lacking:
             continue
-        if option.deprecated and build >= number(NEWEST_BUILD):
+        if option.deprecated and build >= number(ZOO_BUILD):
             continue
         if option.field == name or any(field == name for field, _ in option.on):
             yield option
@@ -154,7 +155,7 @@ def _load_mode(launch: Launch) -> list[str]:
 
 def _identity(launch: Launch) -> list[str]:
     words = [] if launch.tool == SERVER else ["--tool", launch.tool]
-    return words if launch.build == NEWEST_BUILD else [*words, "--engine-build", launch.build]
+    return words if launch.build == ZOO_BUILD else [*words, "--engine-build", launch.build]
 
 
 def _own(launch: Launch) -> list[str]:

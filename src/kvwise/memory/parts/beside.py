@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kvwise.device import Device, Host
-from kvwise.launch import NEWEST_BUILD, Launch
+from kvwise.launch import ZOO_BUILD, Launch
 from kvwise.memory.ledger import Extra, Note
 from kvwise.memory.made import ComputeMode, Made
 from kvwise.memory.parts import draft as drafts
@@ -90,6 +90,6 @@ def _doubts(draft: drafts.Drafted | None) -> Iterator[Phrase]:
         yield phrase(
             "{arch} is not an architecture of build {build} that our rules were checked on",
             arch=made.model.architecture,
-            build=NEWEST_BUILD,
+            build=ZOO_BUILD,
         )
     yield from made.compute.notes
