@@ -241,8 +241,7 @@ def _asking(
     launch: Launch, devices: Sequence[Device], engine: Engine | None, *, own: bool
 ) -> _Asking:
     engine = engine or find()
-    if engine.build:
-        launch = replace(launch, build=engine.build, build_from=engine.path or "xllamacpp")
+    launch = engine.ruled(launch)
     chosen = select(launch, devices)
     how = _how(engine, launch, chosen)
     if how == "server":

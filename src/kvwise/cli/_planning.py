@@ -72,7 +72,7 @@ def planned(
 
     Raises what `plan` raises (Impossible among them), and what opening the model raises.
     """
-    ref, reading = read_launch(words, model)
+    ref, reading = read_launch(words, model, engine)
     described = model_of(ref, shape)
     on = machine(**devices)
     wanted = goal_of(printer, described, engine=engine, **goal)

@@ -75,7 +75,7 @@ def command(
     dry_run: bool,
     **devices: Any,
 ) -> int:
-    ref, reading = read_launch(words, model)
+    ref, reading = read_launch(words, model, engine)
     model_of(ref)  # what is no model is told before any engine starts
     launch = reading.launch
     for note in reading.notes:

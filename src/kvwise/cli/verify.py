@@ -84,7 +84,7 @@ def command(
 
     if (resume or fresh) and (runs is None or (resume and fresh)):
         raise UsageError("--resume or --fresh belongs to --runs N")
-    ref, reading = read_launch(words, model)
+    ref, reading = read_launch(words, model, engine)
     described = model_of(ref)
     launch = with_model(reading.launch, ref, described)
     place = model_file(described)

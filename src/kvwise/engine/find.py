@@ -14,13 +14,14 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
 from kvwise.engine.process import clean_environment
 from kvwise.errors import EngineError, UsageError
+from kvwise.launch import Launch
 from kvwise.paths import cache_dir
 
 EMBEDDED = "embedded"
@@ -56,6 +57,13 @@ class Engine:
     def knows(self, flag: str) -> bool:
         """Does this binary's `--help` show the flag? True if it has not been asked."""
         return not self.flags or flag in self.flags
+
+    def ruled(self, launch: Launch) -> Launch:
+        """The launch with the rules of this engine's build, where it says which it is."""
+        if self.build is None:
+            return launch
+        origin = self.path or f"xllamacpp {self.version}".strip()
+        return replace(launch, build=self.build, build_from=origin)
 
     def tool(self, name: str) -> Path | None:
         """Another program of the same llama.cpp: beside this one, or on PATH."""

@@ -108,8 +108,7 @@ def verify(
     """
     path = path_of(model)
     engine = engine or find()
-    if engine.build:
-        launch = replace(launch, build=engine.build)
+    launch = engine.ruled(launch)
     host = host or this_host()
     given = None if devices is None else tuple(devices)
     sums = _Sums(model, launch, given, host, compute_mode, companions)
