@@ -9,6 +9,7 @@ from kvwise.plan.quality import QUALITIES
 
 _SHORTEST_ANSWER = 256  # tokens kept for an answer when -n does not say
 _USUAL_ANSWER = 1024
+_NEARLY = 0.9
 _USUAL_TURN = 512  # tokens of a question and its answer
 _USUAL_TURNS = 16
 
@@ -121,6 +122,11 @@ class Goal:
             return max(self.terms.enough, self.terms.least, self.predict_tokens or 0)
         asked = self.prompt_tokens + (self.predict_tokens or _USUAL_ANSWER)
         return max(asked, self.terms.enough if self.terms.grow else asked)
+
+    @property
+    def nearly(self) -> int:
+        """Tokens per slot so close to enough that they count as enough."""
+        return round(self.enough * _NEARLY)
 
 
 def _one_of(name: str, value: str, legal: object) -> None:

@@ -31,6 +31,8 @@ def hunt(search: Search) -> Iterator[Candidate]:
             yield from whole
             found_any = found_any or bool(whole)
             saturated = saturated or any(each.slot_tokens >= most for each in whole)
+            if any(_satisfies(search, each) for each in whole):
+                break  # a smaller micro-batch or more on the host could only be worse
             first = ubatch == search.ubatches()[0]
             if saturated or not (first or not found_any):
                 continue
@@ -42,6 +44,14 @@ def hunt(search: Search) -> Iterator[Candidate]:
                 return
         if saturated and search.goal.purpose != "min-memory":
             return  # a smaller cache type could not give more context
+
+
+def _satisfies(search: Search, found: Candidate) -> bool:
+    """Whether nothing else with the same cache types can be better for the goal."""
+    first = search.goal.terms.order[0]
+    if not found.full:
+        return False
+    return first == "fast" or (first == "on_gpu" and found.slot_tokens >= search.goal.nearly)
 
 
 def _weakest_fits(search: Search, least: int) -> bool:

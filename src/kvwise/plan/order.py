@@ -10,8 +10,7 @@ from kvwise.plan.candidate import Candidate
 from kvwise.plan.goal import Goal
 from kvwise.plan.quality import CLASSES, SOURCED, Grades
 
-_NEARLY = 0.9  # a context this close to enough is enough
-_STEPS = 2  # below that, contexts are compared in half powers of two
+_STEPS = 2  # below enough, contexts are compared in half powers of two
 _HARDLY_SLOWER = 1.15  # this much more read from the host is worth a better cache
 
 
@@ -53,10 +52,8 @@ def best(
 
 
 def _enough(candidate: Candidate, field: _Field) -> float:
-    tokens, enough = candidate.slot_tokens, field.goal.enough
-    if tokens >= enough * _NEARLY:
-        return math.inf
-    return int(_STEPS * math.log2(max(1, tokens)))
+    tokens = candidate.slot_tokens
+    return math.inf if tokens >= field.goal.nearly else int(_STEPS * math.log2(max(1, tokens)))
 
 
 def _on_gpu(candidate: Candidate, field: _Field) -> float:

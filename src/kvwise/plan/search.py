@@ -7,7 +7,7 @@ Everything is asked of `account`, so a candidate fits by the same figures that t
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -49,6 +49,7 @@ class Search:
     account: Account
     grades: Grades = field(default=SOURCED)
     asked: Ledgers | None = None  # what another request about the same machine found
+    _read: dict[object, int] = field(default_factory=dict)
     found_any: bool = False  # a launch was taken by the engine, whether it fits or not
     closest: int | None = None  # fewest bytes by which a launch missed
 
@@ -281,7 +282,12 @@ class Search:
 
     def _host_read(self, ledger: Ledger) -> int:
         """Bytes that a token reads from the host at the least context, the same for all."""
-        return work(ledger, min(self.least, ledger.context.n_ctx_seq))[-1].read_bytes
+        depth = min(self.least, ledger.context.n_ctx_seq)
+        placed = replace(ledger.launch, n_ctx=0, n_batch=0, n_ubatch=0)
+        key = placed, depth, ledger.placement
+        if key not in self._read:
+            self._read[key] = work(ledger, depth)[-1].read_bytes
+        return self._read[key]
 
     def _attention_leaves_gpu(self, ledger: Ledger) -> bool:
         """Whether a GPU lacks flash attention for cache types that nobody insists on.
