@@ -41,10 +41,15 @@ def _named(words: Sequence[str]) -> str:
 
 
 def _default(ref: str, engine: str | None) -> tuple[str, str]:
-    if ref.lower().endswith((".json", ".json.gz")) and engine is None:
+    if of_zoo(ref) and engine is None:
         return ZOO_BUILD, ZOO
     here = build_here(engine)
     return (here.build, here.engine) if here else (builds.name(builds.NEWEST), NEWEST)
+
+
+def of_zoo(ref: str) -> bool:
+    """Is MODEL a JSON, as the zoo's models are?"""
+    return ref.lower().endswith((".json", ".json.gz"))
 
 
 def for_architecture(launch: Launch, model: Model) -> Launch:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from kvwise.cli._build import of_zoo
 from kvwise.cli._commands import command as make_command
 from kvwise.cli._request import (
     DEVICE_OPTIONS,
@@ -142,7 +143,8 @@ def _entries(
     words: list[str], models: Sequence[str], shapes: Sequence[str]
 ) -> tuple[list[Entry], set[str]]:
     """The models with their launches, and the launch fields that were asked for."""
-    ref, reading = read_launch(words, None)
+    measured = models[0] if models and all(map(of_zoo, models)) else None  # whose build is known
+    ref, reading = read_launch(words, measured)
     refs = list(models) or ([ref] if ref and not shapes else [])
     if not refs and not shapes:
         model_of(None)  # raises: no model
