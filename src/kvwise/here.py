@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING
 
 from kvwise.device import Device
 from kvwise.errors import EngineError
-from kvwise.text import phrase
-from kvwise.units import GIB
+from kvwise.units import MIB
 
 if TYPE_CHECKING:
     from kvwise.engine.find import Engine
 
-_MARGIN = GIB  # --fit-target's default (common/arg.cpp, b10605)
-_MARGIN_REASON = phrase("a card that is not in the catalogue: llama.cpp's own margin")
 _SIGNS = (
     "/proc/driver/nvidia/gpus", "/dev/nvidiactl", "/dev/nvmap", "/dev/kfd", "/dev/dri", "/dev/dxg",
     "/dev/kgsl-3d0", "/dev/mali0", "/dev/davinci_manager", "/dev/mtgpu.0",
 )  # fmt: skip
 _NAMED = "GGML_VK_VISIBLE_DEVICES"
+_SCREENS = "/sys/class/drm"
+_VENDORS = {"NVIDIA": "0x10de", "AMD": "0x1002", "Intel": "0x8086"}
 
 
 def may_have_gpu(signs: Sequence[str] = _SIGNS) -> bool:
@@ -64,18 +63,26 @@ def devices(engine: Engine | None = None) -> list[Device]:
     return with_measured(known, used)
 
 
-def with_reserve(device: Device) -> Device:
+def with_reserve(device: Device, screens: str = _SCREENS) -> Device:
     """The device with the reserve that its like needs here (free-memory growth after loading).
 
-    A card of the catalogue has its own row; any other takes llama.cpp's margin.
+    By system, backend and whether a screen hangs on a card of its maker; a card of the catalogue
+    also by what it is.
     """
     from kvwise.catalogue import device_of, of_driver  # noqa: PLC0415  (its data is large)
+    from kvwise.catalogue.offline import running_os  # noqa: PLC0415
+    from kvwise.catalogue.start import reason, start_of, traits  # noqa: PLC0415
 
     known = of_driver(device.name, device.total_bytes)
-    backend = device.kind if known and device.kind in known.backends else None
+    system = running_os()
+    maker = known.vendor if known else _maker(device)
+    screen = has_screen(maker, screens) if system == "linux" else None
     if known is None:
-        return replace(device, reserve_bytes=_MARGIN, reserve_reason=_MARGIN_REASON)
-    like = device_of(known, backend=backend)
+        is_a = traits(maker, "", device.total_bytes // MIB, unified=device.unified)
+        row = start_of(system, device.kind, is_a, system == "windows" if screen is None else screen)
+        return replace(device, reserve_bytes=row.reserve * MIB, reserve_reason=reason(row))
+    backend = device.kind if device.kind in known.backends else None
+    like = device_of(known, backend=backend, display=screen)
     return replace(
         device,
         bandwidth_bytes_per_s=like.bandwidth_bytes_per_s,
@@ -85,3 +92,28 @@ def with_reserve(device: Device) -> Device:
         reserve_bytes=like.reserve_bytes,
         reserve_reason=like.reserve_reason,
     )
+
+
+def has_screen(maker: str, screens: str = _SCREENS) -> bool:
+    """Whether a screen is connected to a card of this maker, as Linux lists connectors."""
+    wanted = _VENDORS.get(maker)
+    for status in Path(screens).glob("card*-*/status"):
+        try:
+            connected = status.read_text(encoding="ascii").strip() == "connected"
+            card = status.parent.parent / status.parent.name.partition("-")[0]
+            vendor = (card / "device/vendor").read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            continue
+        if connected and wanted in (None, vendor):
+            return True
+    return False
+
+
+def _maker(device: Device) -> str:
+    """Whose card it is, by backend or name; empty = unknown."""
+    by_kind = {"cuda": "NVIDIA", "hip": "AMD", "metal": "Apple"}
+    words = {"nvidia": "NVIDIA", "geforce": "NVIDIA", "amd": "AMD", "radeon": "AMD",
+             "intel": "Intel"}  # fmt: skip
+    name = device.name.lower()
+    found = (maker for word, maker in words.items() if word in name)
+    return by_kind.get(device.kind) or next(found, "")

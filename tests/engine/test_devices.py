@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kvwise import here
+from kvwise.device import Device
 from kvwise.engine.devices import list_devices, read_listing, read_rows
 from kvwise.engine.find import Engine
 from kvwise.errors import EngineError
@@ -63,6 +65,52 @@ def test_a_device_found_here_gets_a_reserve_and_what_the_catalogue_knows() -> No
     assert card.bandwidth_bytes_per_s == 272 * 10**9
     assert 0 < (card.reserve_bytes or 0) < 1024 * MIB
     assert here.with_reserve(unknown).reserve_bytes == 1024 * MIB
+
+
+def _connector(drm: Path, name: str, vendor: str, status: str) -> None:
+    """An imitation of what Linux shows of a connector."""
+    (drm / name).mkdir(parents=True)
+    (drm / name / "status").write_text(f"{status}\n")
+    card = drm / name.partition("-")[0] / "device"
+    card.mkdir(parents=True, exist_ok=True)
+    (card / "vendor").write_text(f"{vendor}\n")
+
+
+def test_a_screen_on_the_card_asks_for_more_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """free-memory-facts 9: Linux CUDA 192 MiB without a display, 512 with one."""
+    monkeypatch.setattr("kvwise.catalogue.offline.running_os", lambda: "linux")
+    card = read_listing(LISTING)[0]
+    unknown = replace(card, name="NVIDIA something new")
+    _connector(tmp_path, "card1-HDMI-A-1", "0x1002", "connected")
+    _connector(tmp_path, "card0-DP-1", "0x10de", "disconnected")
+    for device in (card, unknown):
+        found = here.with_reserve(device, screens=str(tmp_path))
+        assert found.reserve_bytes == 192 * MIB
+        assert "192 MiB kept free" in str(found.reserve_reason)
+    _connector(tmp_path, "card0-DP-2", "0x10de", "connected")
+    for device in (card, unknown):
+        assert here.with_reserve(device, screens=str(tmp_path)).reserve_bytes == 512 * MIB
+
+
+@pytest.mark.parametrize(
+    ("system", "kind", "reserve"),
+    [
+        ("windows", "cuda", 896),
+        ("linux", "hip", 256),
+        ("linux", "vulkan", 256),
+        ("windows", "vulkan", 512),
+        ("windows", "hip", 1024),
+        ("linux", "generic", 1024),
+    ],
+)
+def test_a_card_that_nobody_knows_gets_what_its_like_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str, kind: str, reserve: int
+) -> None:
+    monkeypatch.setattr("kvwise.catalogue.offline.running_os", lambda: system)
+    device = Device("GPU of tomorrow", kind=kind, total_bytes=24 << 30, free_bytes=23 << 30)
+    assert here.with_reserve(device, screens=str(tmp_path)).reserve_bytes == reserve * MIB
 
 
 @pytest.mark.engine

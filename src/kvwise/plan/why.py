@@ -185,6 +185,13 @@ def _headroom(chosen: Candidate) -> Iterator[Phrase]:
                 size=show(line.headroom_bytes),
                 name=device.name,
             )
+        elif device.reserve_reason is not None:
+            yield phrase(
+                "{size} stay free on {name} ({why})",
+                size=show(line.headroom_bytes),
+                name=device.name,
+                why=device.reserve_reason,
+            )
         else:
             yield phrase(
                 "{size} stay free on {name}, {reserve} of them as reserve",
