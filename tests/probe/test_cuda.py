@@ -266,6 +266,27 @@ def test_two_devices_reordered(probed: Probed, monkeypatch: pytest.MonkeyPatch) 
     assert names() == []
 
 
+def test_devices_by_uuid_and_what_hides_them(
+    probed: Probed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the driver reads it: unique prefixes of UUIDs; a bad entry hides itself and all after."""
+
+    def shown(variable: str) -> tuple[list[str], int]:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+        report = probed("devices=3;total=40000", nvml="count=3", quick=True)
+        names = [each.name[-1] for each in report.devices]
+        hidden = [note.values["count"] for _, note in report.remarks if note.code == "hidden"]
+        return names, int(sum(hidden))
+
+    assert shown("GPU-11,GPU-1010") == (["B", "A"], 1)
+    assert shown("2,GPU-11111111-1111") == (["C", "B"], 1)
+    assert shown("0,nonsense,1") == (["A"], 2)
+    assert shown("GPU-1") == ([], 3)  # several begin so
+    assert shown("1,9,0") == (["B"], 2)
+    assert shown("") == ([], 3)
+    assert shown("0,1,2") == (["A", "B", "C"], 0)
+
+
 def test_many_devices(probed: Probed) -> None:
     report = probed("devices=3;total=40000", quick=True)
     assert [each.device for each in report.devices] == ["CUDA0", "CUDA1", "CUDA2"]

@@ -8,9 +8,12 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from kvwise.cli._main import run
 
 MIB = 1 << 20
 _ASK = """
@@ -102,6 +105,36 @@ def test_llama_cpps_sizes_in_the_environment(software: Survey) -> None:
     row = software(1300 * MIB, GGML_VK_FORCE_MAX_BUFFER_SIZE=str(300 * MIB))
     assert row["largest_block_bytes"] == 300 * MIB
     assert row["plan"]["max_block_bytes"] == 300 * MIB
+
+
+def test_a_plan_keeps_to_what_was_measured_here(
+    software: Survey, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From memory that was really taken to the command line: no buffer that had no place."""
+    model = str(Path(__file__).parents[1] / "zoo/models/qwen3-0.6b.json.gz")
+
+    def plan(whole: dict[str, Any]) -> dict[str, Any]:
+        (tmp_path / "probe.json").write_text(json.dumps(whole))
+        words = ["plan", model, "--goal", "max-context", "--json", "--no-simulate", "--ram", "8GiB",
+                 "--never-offload", "--device-file", str(tmp_path / "probe.json")]  # fmt: skip
+        capsys.readouterr()
+        code = run(words)
+        return {"code": code, **json.loads(capsys.readouterr().out)}
+
+    asked = _survey(how="quick", GGML_VK_VISIBLE_DEVICES="0")
+    measured = _survey(1700 * MIB, GGML_VK_VISIBLE_DEVICES="0")
+    promised, had = (whole["devices"][0]["plan"]["free_bytes"] for whole in (asked, measured))
+    assert had < promised
+    large, small = plan(asked), plan(measured)
+    gpu = large["choice"]["ledger"]["buffers"][0]
+    assert gpu["device"].startswith("llvmpipe")
+    if small["code"] == 0:
+        row, fewer = measured["devices"][0]["plan"], small["choice"]["ledger"]["buffers"][0]
+        assert fewer["total_bytes"] <= had - row["reserve_bytes"] < gpu["total_bytes"]
+        assert small["choice"]["launch"]["n_ctx"] < large["choice"]["launch"]["n_ctx"]
+        assert row["max_block_bytes"] >= fewer["largest_block_bytes"]
+    else:
+        assert small["code"] == 3
 
 
 def test_a_processor_is_no_gpu_unless_named(software: Survey) -> None:

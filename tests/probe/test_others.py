@@ -132,6 +132,10 @@ def test_the_budget_is_a_ceiling_and_shared_memory_a_witness(
     found = _windows(probed, compiled, "luid=1")
     assert found.driver_model == "WDDM"
     assert "dxgi_fakes" in found.has
+    budget = next(note for note in found.notes if note.code == "windows_budget")
+    assert dict(budget.values) == {
+        "local_bytes": 12000 * MIB, "used_bytes": 500 * MIB, "shared_bytes": 16384 * MIB,
+    }  # fmt: skip
     assert "pdh_fakes" not in found.has
     assert found.luid == 7
     margin = found.margin_bytes or 0

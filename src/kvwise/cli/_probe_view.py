@@ -14,7 +14,8 @@ from kvwise.units import show
 
 _BAD = {"crashed", "hung", "left", "driver", "broken", "stuck", "spilled", "counted_out",
         "read_back", "leak", "never_written"}  # fmt: skip
-_ASIDE = {"fakes", "software_only", "dxgi_fakes", "pdh_fakes", "ceiling", "fallback_policy"}
+_ASIDE = {"fakes", "software_only", "dxgi_fakes", "pdh_fakes", "windows_budget", "ceiling",
+          "fallback_policy"}  # fmt: skip
 
 
 def show_report(printer: Printer, report: Report) -> None:
@@ -26,8 +27,10 @@ def show_report(printer: Printer, report: Report) -> None:
     for each in report.devices:
         printer.text()
         printer.text(f"{each.device} {each.name}, {_facts(printer, each)}", "title")
-        for line, style in _lines(each, report.system):
+        for line, style in _lines(printer, each, report.system):
             printer.text(line, style)
+    for backend, note in report.remarks:
+        printer.text(phrase("{backend}: {text}", backend=backend, text=note.message), "warn")
     for backend, note in report.failures:
         printer.text(phrase("{backend}: {text}", backend=backend, text=note.message), "bad")
     printer.text()
@@ -97,7 +100,7 @@ def _facts(printer: Printer, each: DeviceReport) -> str:
     return ", ".join(printer.say(fact) for fact in facts if fact)
 
 
-def _lines(each: DeviceReport, system: str) -> Iterator[tuple[Phrase, str]]:
+def _lines(printer: Printer, each: DeviceReport, system: str) -> Iterator[tuple[Phrase, str]]:
     """Why the figures are what they are; what went wrong comes first."""
     for note in sorted(each.notes, key=_rank):
         style = "bad" if note.code in _BAD else "dim" if note.code in _ASIDE else "warn"
@@ -106,9 +109,30 @@ def _lines(each: DeviceReport, system: str) -> Iterator[tuple[Phrase, str]]:
         yield phrase("  nothing to plan with"), "bad"
         return
     advice = advise(each, system)
+    if each.heaps:
+        yield _heaps(printer, each), "dim"
     if advice.max_block_bytes is not None:
         yield phrase("  a single buffer: at most {size}", size=show(advice.max_block_bytes)), ""
     yield phrase("  {text}", text=advice.reserve_reason), ""
+
+
+def _heaps(printer: Printer, each: DeviceReport) -> Phrase:
+    """Vulkan's heaps and the sizes at which llama.cpp cuts and gives up."""
+    heaps = [
+        phrase(
+            "{size} on the card" if heap["on_device"] else "{size} of the host",
+            size=show(heap["size_bytes"]),
+        )
+        for heap in each.heaps
+    ]
+    return phrase(
+        "  heaps: {heaps}; one allocation at most {allocation}, one buffer {buffer}, cut at "
+        "{chunk}",
+        heaps=", ".join(map(printer.say, heaps)),
+        allocation=_size(each.max_allocation_bytes),
+        buffer=_size(each.max_buffer_bytes),
+        chunk=_size(each.chunk_bytes),
+    )
 
 
 def _rank(note: Note) -> int:

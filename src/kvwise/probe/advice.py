@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC
 
 from kvwise.catalogue import context_bytes, of_driver
 from kvwise.catalogue.start import Start, largest_at_start, start_of, traits
@@ -93,7 +94,10 @@ def usable(report: Report) -> tuple[Device, ...]:
         if each.outcome != "failed" and not twin:
             found.append(each)
     cards = [each for each in found if not each.unified] or found
-    return tuple(planned(each, report.system) for each in cards[:_MOST])
+    return tuple(
+        replace(planned(each, report.system), note=_measured(each, report))
+        for each in cards[:_MOST]
+    )
 
 
 def with_probe(
@@ -129,6 +133,18 @@ def _with(
         free_bytes=free,
         max_block_bytes=advice.max_block_bytes,
         pieces=advice.pieces,
+        note=_measured(found, report) or device.note,
+    )
+
+
+def _measured(found: DeviceReport, report: Report) -> Phrase | None:
+    """When the figures of a device were measured, None if they were not."""
+    if found.outcome != "measured" or report.time.timestamp() <= 0:
+        return None
+    return phrase(
+        "{name}: what can be had was measured at {time} (kvwise probe)",
+        name=found.name,
+        time=report.time.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
 
 

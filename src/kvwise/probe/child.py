@@ -156,6 +156,13 @@ def _windows(request: dict[str, Any], say: _Speaker) -> tuple[int | None, list[W
     with contextlib.suppress(Missing, DriverError):
         adapter = Adapter(luid, request.get("dxgi"), name=request["name"])
         local, luid = adapter.local(), adapter.luid
+        shared = adapter.shared()
+        say(
+            note="windows_budget",
+            local_bytes=local.budget_bytes,
+            used_bytes=local.usage_bytes,
+            shared_bytes=shared.budget_bytes,
+        )
         room = max(0, local.budget_bytes - local.usage_bytes - request["margin"])
         witnesses.append(_told_by(lambda: adapter.shared().usage_bytes))
         say(note="dxgi_fakes")

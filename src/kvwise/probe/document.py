@@ -51,6 +51,9 @@ def document(report: Report, language: str = "en") -> dict[str, Any]:
         "failures": [
             {"backend": backend, **_note(note, language)} for backend, note in report.failures
         ],
+        "remarks": [
+            {"backend": backend, **_note(note, language)} for backend, note in report.remarks
+        ],
     }
 
 

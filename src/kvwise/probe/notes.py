@@ -39,6 +39,8 @@ _NOTES = {
     "llama-server may be given what this probe was refused, or the reverse",
     "wsl": "under WSL2 less can be used than is called free, on one machine by 2 GB: only a "
     "measurement tells how much (microsoft/WSL issue 41176)",
+    "windows_budget": "Windows grants this process {local_bytes} on the card ({used_bytes} in use) "
+    "and {shared_bytes} of the system's memory",
     "no_budget": "Windows did not tell what it grants on this card: only the driver's figure "
     "limited what was tried",
     "dxgi_fakes": "Windows' budget for this card (DXGI) was read in a way that never ran on real "
@@ -61,6 +63,7 @@ _NOTES = {
     "left": "the driver ended the probing process (exit code {exit_code}) while {phase}",
     "driver": "{call} failed with {error}{meaning}",
     "broken": "the probe itself failed while {phase}: {error}",
+    "hidden": "{count} more are here, and {variable}={value} hides them",
     "moved": "the devices changed while they were probed",
     "fakes": "this way of probing {backend} was never run on real hardware, only against "
     "imitations of its library",

@@ -110,6 +110,7 @@ class Report:
     host_limits: tuple[Mapping[str, Any], ...] = ()
     failures: tuple[tuple[str, Note], ...] = ()  # a backend without devices, and why
     environment: Mapping[str, str] = field(default_factory=dict)
+    remarks: tuple[tuple[str, Note], ...] = ()  # on a backend as a whole
 
     @property
     def age_s(self) -> float:

@@ -25,6 +25,7 @@ from kvwise.units import MIB
 _DISPLAY_MARGIN, _PER_MILLE, _MARGIN = 256 * MIB, 30, 64 * MIB
 _OTHERS = 512 * MIB  # what other computing programs may hold before a card counts as in use
 _SEARCH_S = 40.0
+_HIDES = "CUDA_VISIBLE_DEVICES"
 _SHARES = {"failed": (7, 6, 4), "hung": (4,)}  # eighths to try when all could not be written
 ENGINES = ("llama-server", "llama-cli", "llama-bench", "llama-run", "llama-perplexity", "koboldcpp",
            "ollama_llama_server", "lms", "vllm")  # fmt: skip
@@ -54,10 +55,13 @@ def survey(wish: Wish, tell: Callable[[str], None] = lambda _device: None) -> Re
     busy = () if wish.quick or wish.full else running_engines()
     found: list[DeviceReport] = []
     failures: list[tuple[str, Note]] = []
+    remarks: list[tuple[str, Note]] = []
     for name in wish.only or expected(wish.libraries):
         answer = _asked(wish, {"task": "list", "backend": name, "library": _given(wish, name)})
         if answer.done:
-            found += _Backend(name, wish, busy).all(answer.devices, tell)
+            backend = _Backend(name, wish, busy)
+            found += backend.all(answer.devices, tell)
+            remarks += [(name, note) for note in backend.remarks]
         elif answer.ending != "missing":
             failures += [(name, note) for note in answer.notes]
     return Report(
@@ -68,6 +72,7 @@ def survey(wish: Wish, tell: Callable[[str], None] = lambda _device: None) -> Re
         host_limits=tuple(asdict(limit) for limit in limits()),
         failures=tuple(failures),
         environment=environment(),
+        remarks=tuple(remarks),
     )
 
 
@@ -105,10 +110,19 @@ class _Backend:
         self._module = import_module(f"kvwise.probe.backends.{name}")
         self._stuck = False
         self._nvml: str | bool = False
+        self.remarks: list[Note] = []
 
     def all(self, devices: list[dict[str, Any]], tell: Callable[[str], None]) -> list[DeviceReport]:
         """A report for each, in the engine's order."""
-        cards = self._nvml_cards() if self._name == "cuda" and devices else {}
+        hidden = os.environ.get(_HIDES)
+        cards = {}
+        if self._name == "cuda" and (devices or hidden is not None):
+            cards = self._nvml_cards()
+            seen = {facts.get("pci") for facts in devices}
+            others = [pci for pci, card in cards.items() if pci not in seen and not card.get("mig")]
+            if hidden is not None and others:
+                said = {"variable": _HIDES, "value": hidden[:80]}
+                self.remarks.append(Note("hidden", {"count": len(others), **said}))
         found = []
         for facts in devices:
             each = DeviceReport(name="GPU", backend=self._name).with_fields(facts)

@@ -92,6 +92,17 @@ static int visible(int *order) {
     if (!shown) { memcpy(order, real, sizeof(int) * all); return all; }
     while (*shown) {
         char *end; long n = strtol(shown, &end, 10);
+        if (!strncmp(shown, "GPU-", 4) && shown[4]) {   /* a prefix of a UUID that is unique */
+            size_t length = strcspn(shown + 4, ",");
+            int hits = 0;
+            for (int d = 0; d < all; d++) {
+                char digits[40]; int b = 0x10 + real[d];
+                snprintf(digits, sizeof digits, "%02x%02x%02x%02x-%02x%02x-%02x%02x", b, b, b, b, b, b, b, b);
+                if (!strncmp(digits, shown + 4, length < 18 ? length : 18)) { n = d; hits++; }
+            }
+            end = (char *)shown + 4 + length;
+            if (hits != 1) break;
+        }
         if (end == shown || n < 0 || n >= all) break;   /* a bad entry hides the rest */
         order[count++] = real[n];
         shown = *end == ',' ? end + 1 : end;
