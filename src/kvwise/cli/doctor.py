@@ -41,6 +41,12 @@ _MOST_FILES = 1000
         help="Exit code 3 if something is wrong; warnings that are harmless do not count.",
     ),
     click.Option(
+        ["--exit-code"],
+        type=int,
+        metavar="N",
+        help="How the process ended, if you know: -9 or 137 was killed, -11 or 139 crashed.",
+    ),
+    click.Option(
         ["--engine"],
         metavar="PATH",
         help="Without LOG: the llama-server to check [default: as for other commands].",
@@ -59,6 +65,7 @@ def command(
     words: list[str],
     log: str | None,
     fail_on_findings: bool,
+    exit_code: int | None,
     engine: str | None,
     **devices: Any,
 ) -> int:
@@ -67,8 +74,20 @@ def command(
 
         bad = check_machine(printer, engine)
         return EXIT_FOUND if bad and fail_on_findings else 0
+    from kvwise.diagnose import diagnose  # noqa: PLC0415
+
     model, launch, given = _asked(words, devices)
-    found = {name: _read(log, name, model, launch, given) for name in _names(log)}
+    found = {
+        name: diagnose(
+            _stdin() if name == "-" else _file(name),
+            model=model,
+            launch=launch,
+            devices=given[0],
+            host=given[1],
+            exit_code=exit_code,
+        )
+        for name in _names(log)
+    }
     if not found:
         raise SourceError("{path} holds no file that could be a log", path=log)
     _show(printer, found)
@@ -134,19 +153,6 @@ def _names(log: str) -> list[str]:
         raise UsageError("{path} holds {count} files", path=log, count=len(names),
                          hint="name one of them, or a folder with at most 1000")  # fmt: skip
     return names
-
-
-def _read(
-    log: str,
-    name: str,
-    model: Model | None,
-    launch: Launch | None,
-    given: tuple[tuple[Device, ...], Host | None],
-) -> Diagnosis:
-    from kvwise.diagnose import diagnose  # noqa: PLC0415
-
-    pieces = _stdin() if log == "-" else _file(name)
-    return diagnose(pieces, model=model, launch=launch, devices=given[0], host=given[1])
 
 
 def _stdin() -> Iterator[bytes]:

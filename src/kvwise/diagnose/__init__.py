@@ -38,14 +38,16 @@ def diagnose(
     launch: Launch | None = None,
     devices: Sequence[Device] = (),
     host: Host | None = None,
+    exit_code: int | None = None,
     numbers: bool = True,
 ) -> Diagnosis:
     """What a log says went wrong.
 
     `log` is its text, its lines, bytes, pieces of bytes, an open binary file, or a path. `model`,
     `launch`, `devices` and `host` say what the log may not; without them it is read from the log as
-    far as it goes. With `numbers` False nothing is recomputed. Raises OSError for a file that
-    cannot be read.
+    far as it goes. `exit_code` is the process' status, if it is known (negative or 128 + n for a
+    signal): a system that takes memory away leaves no word in the log. With `numbers` False
+    nothing is recomputed. Raises OSError for a file that cannot be read.
     """
     scanner = Scanner()
     builder = Builder()
@@ -54,6 +56,7 @@ def diagnose(
             builder.add(record)
     for record in scanner.close():
         builder.add(record)
+    builder.ended(exit_code)
     found = of_cases(builder.cases, scanner.said)
     if not numbers:
         return found

@@ -40,6 +40,10 @@ _LINES: dict[type, str] = {
 _SHOWN_FACTS = frozenset({"n_ctx", "n_ctx_seq", "n_seq_max", "flash_attn"})
 
 
+_SIGNALLED = {9: "killed", 11: "crashed", 6: "crashed", 7: "crashed", 4: "cpu_instructions"}
+"""Signal -> code, on Linux and macOS."""
+
+
 class Seen(NamedTuple):
     """A failure or remark: its code and fields, where it stood, and how far the load was."""
 
@@ -70,6 +74,7 @@ class Case:
     before: Case | None = None  # the load before it in the same log
     is_last: bool = True
     beside: set[str] = field(default_factory=set)  # mtp, draft, clip: what else was begun
+    opened: bool = False  # a model's file was opened: the log has the load's beginning
     reserved: bool = False  # compute buffers were made for the main context
 
     # -- what the rules ask -----------------------------------------------------------------------
@@ -159,6 +164,16 @@ class Builder:
         if self._worth(event):
             self._collector.add(record)
 
+    def ended(self, code: int | None) -> None:
+        """Take the exit status in: what a signal says, the log does not."""
+        said = None if code is None else _SIGNALLED.get(-code if code < 0 else code - 128)
+        if said:
+            line = self._case.last_line
+            text = f"exit code {code}"
+            seen = Seen(said, {}, line, text, self._case.stage, self._fitting, self._beside)
+            self._case.counts[said] += 1
+            self._case.seen.setdefault(said, []).append(seen)
+
     def _begins(self, event: ev.Event) -> bool:
         """Is this the first line of another load?"""
         case = self._case
@@ -225,6 +240,7 @@ class Builder:
         reached = stage_of(event)
         if reached:
             self._reach(reached, restart=reached in (WEIGHTS, CONTEXT, CACHE))
+        self._case.opened |= isinstance(event, ev.ModelOpened)
         if isinstance(event, ev.Buffer) and event.part == "compute":
             self._case.reserved |= not (self._beside or self._fitting)
         elif isinstance(event, ev.DraftStarts):

@@ -13,6 +13,7 @@ from kvwise.units import MIB
 
 ALLOCATIONS = ("buffer_alloc", "device_alloc", "host_alloc")
 _HOST = re.compile(r"(?:CPU\S*|\S+_Host|cpu\S*|host)\Z")
+_REMOTE = re.compile(r"RPC\d*\[([^\]]{1,80})\]")
 _INDEX = re.compile(r"[A-Za-z]+(\d+)\b")
 
 
@@ -90,8 +91,9 @@ def device_named(case: Case) -> str | None:
 
 def free_of(case: Case, name: str | None) -> int | None:
     """Bytes that the log says were free on a device before the load."""
+    endpoint = _REMOTE.search(name or "")
     for device in case.loaded.devices:
-        if device.name == name:
+        if device.name == name or (endpoint and endpoint[1] in device.description):
             return device.free.units * MIB
     for listed in case.loaded.device_list:
         if listed.name == name:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from kvwise.diagnose.case import Case
 from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, VRAM, WEAK, Hit, Rule
 from kvwise.diagnose.rules.asking import failed, remedy, seen
+from kvwise.diagnose.stage import WEIGHTS
 from kvwise.text import template
 
 _SAID_ENOUGH = 8
+_DECLINED = ("already set by user", "not implemented")
 _CRASHES = (
     "assert",
     "crashed",
@@ -31,8 +33,9 @@ def _fit_abort(case: Case) -> Hit | None:
     lines = [each for each in case.all("fit") if "error" not in each.fields]
     if not lines or case.complete or _offloaded_all(case):
         return None
-    fields = {"reason": lines[0].fields.get("reason", "?")}
-    return Hit(POSSIBLE if failed(case) else LIKELY, tuple(lines[:2]), fields)
+    reason = lines[0].fields.get("reason", "?")
+    sure = LIKELY if any(word in reason for word in _DECLINED) else FAIR
+    return Hit(POSSIBLE if failed(case) else sure, tuple(lines[:2]), {"reason": reason})
 
 
 def _offloaded_all(case: Case) -> bool:
@@ -60,6 +63,9 @@ def _hang(case: Case) -> Hit | None:
     if what and case.last_line >= case.said.lines - 3:
         lines = case.all(case.last_event)
         return Hit(0.7, tuple(lines[-1:]), {"doing": what})
+    if case.opened and case.stage == WEIGHTS and not case.complete:
+        lines = case.all("buffer_line")
+        return Hit(POSSIBLE, tuple(lines[-1:]), {"doing": template("reading weights")})
     facts = case.loaded.models[-1].facts if case.loaded.models else {}
     if case.last_event == "ModelFact" and len(facts) >= _SAID_ENOUGH:
         return Hit(WEAK, fields={"doing": template("reading weights")})

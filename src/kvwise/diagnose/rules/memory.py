@@ -11,7 +11,6 @@ from kvwise.diagnose.finding import (
     SURE,
     UNIFIED,
     VRAM,
-    WEAK,
     Hit,
     Rule,
 )
@@ -24,7 +23,7 @@ from kvwise.diagnose.rules.asking import (
     seen,
 )
 from kvwise.diagnose.rules.parts import EXPLICIT, part
-from kvwise.diagnose.stage import CACHE, COMPUTE, CONTEXT, START, WARMUP, WEIGHTS
+from kvwise.diagnose.stage import CACHE, COMPUTE, CONTEXT, WARMUP, WEIGHTS
 from kvwise.engine import events as ev
 from kvwise.text import template
 from kvwise.units import MIB
@@ -106,16 +105,6 @@ def _spent_guard(case: Case) -> Hit | None:
 
 
 _GUARD = template("the program found too little memory for the model's weights and did not start")
-
-
-def _host_at_load(case: Case) -> Hit | None:
-    """A bare `std::bad_alloc` while something was loaded."""
-    lines = [
-        each for each in case.all("host_alloc") if not at_run(each) and "reason" in each.fields
-    ]
-    if not lines or part(case).keys() - {"weights"} or case.has(*EXPLICIT):
-        return None
-    return Hit(WEAK, tuple(lines[:2]), memory=True, pool=HOST_RAM) if case.stage == START else None
 
 
 _FEWER_LAYERS = remedy(
@@ -274,15 +263,6 @@ RULES: tuple[Rule, ...] = (
         _when("output"),  # type: ignore[arg-type]
         template("the output buffer does not fit: it holds a row of the vocabulary for every slot"),
         (_ONE_SLOT, _SMALLER_UBATCH),
-        memory=True,
-        pool=HOST_RAM,
-    ),
-    Rule(
-        "host-alloc",
-        "weights-oom",
-        _host_at_load,
-        template("host memory ran out while the model was loaded"),
-        (_SMALLER_QUANT, _SHORTER),
         memory=True,
         pool=HOST_RAM,
     ),

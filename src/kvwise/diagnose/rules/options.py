@@ -14,7 +14,8 @@ def _spec_without_type(case: Case) -> Hit | None:
     drafts = any(model.draft for model in case.loaded.models) or any(
         context.draft for context in case.loaded.contexts
     )
-    return Hit(LIKELY, tuple(lines[:2])) if lines and drafts else None
+    told = case.has("draft_vocab", "draft_kind", "speculation_off", "draft_load", "mtp_missing")
+    return Hit(LIKELY, tuple(lines[:2])) if lines and drafts and not told else None
 
 
 _F16 = remedy("keep V in f16", "-ctv f16")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvwise.diagnose.case import Case
-from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, VRAM, Hit, Rule
+from kvwise.diagnose.finding import FAIR, LIKELY, VRAM, Hit, Rule
 from kvwise.diagnose.rules.asking import failed, remedy
 from kvwise.text import template
 
@@ -45,21 +45,6 @@ def _swa_full(case: Case) -> Hit | None:
     return Hit(FAIR if not failed(case) else 0.7, tuple(lines[:2]))
 
 
-def _idle_slots(case: Case) -> Hit | None:
-    """Lines about a cache with a stream for every slot, and nothing else."""
-    caches = [each for each in case.caches() if (each.streams or 1) > 1]
-    if not caches or case.complete or not failed(case):
-        return None
-    streams = caches[0].streams or 1
-    size = sum(each.size.mib for each in caches)
-    fields = {"size": f"{size:,.0f}", "slots": streams}
-    return Hit(POSSIBLE, tuple(case.all("cache_line")[:2]), fields, cause=_STREAMS)
-
-
-_STREAMS = template(
-    "the cache takes {size} MiB for {slots} slots; each has its part whether it is used or not"
-)
-
 RULES: tuple[Rule, ...] = (
     Rule(
         "window-per-slot",
@@ -76,18 +61,6 @@ RULES: tuple[Rule, ...] = (
         _swa_full,
         template("every windowed layer keeps the whole context (--swa-full)"),
         (remedy("leave --swa-full away; checkpoints serve edited prompts", "--ctx-checkpoints 8"),),
-        memory=True,
-        pool=VRAM,
-    ),
-    Rule(
-        "streams",
-        "kv-oversize",
-        _idle_slots,
-        _STREAMS,
-        (
-            remedy("use one slot if only one request runs at a time", "-np 1"),
-            remedy("let all slots share one cache", "-kvu"),
-        ),
         memory=True,
         pool=VRAM,
     ),

@@ -19,9 +19,10 @@ from kvwise.diagnose.rules.parts import part
 from kvwise.text import template
 from kvwise.units import MIB
 
-_NAMED_LIMITS = ("Vulkan", "SYCL", "OpenCL", "GPUOpenCL", "Metal", "MTL", "WebGPU")
+_NAMED_LIMITS = ("Vulkan", "SYCL", "OpenCL", "GPUOpenCL", "Metal", "MTL", "WebGPU", "RPC")
 _MANY_EXPERTS = ("-cmoe", "-ncmoe", "n-cpu-moe", "cpu-moe", "override-tensor", "-ot ")
 _FOUR_GIB = 4 << 30
+_SURELY = 0.9
 _A_LIMIT = 1 << 30
 """No driver in use limits a block to less than this."""
 
@@ -38,8 +39,10 @@ def _block_below_free(case: Case) -> Hit | None:
     asked = max([size for each in lines if (size := asked_bytes(each))], default=None)
     if asked is None:
         return Hit(LIKELY, tuple(lines[:3]), cause=_UNSIZED) if _integrated(case) else None
-    known = name in dict(case.loaded.model.weights if case.loaded.model else {})
-    if not known or asked < _A_LIMIT or asked > 0.9 * (free - taken_of(case, name)):
+    remote = name.startswith("RPC")  # one buffer per part, whatever its size
+    known = remote or name in dict(case.loaded.model.weights if case.loaded.model else {})
+    least = 0 if remote else _A_LIMIT
+    if not known or asked < least or asked > _SURELY * (free - taken_of(case, name)):
         return None
     fields = {"asked": f"{asked / MIB:,.0f}", "free": f"{free / MIB:,.0f}", "device": name}
     return Hit(0.97, tuple(lines[:3]), fields, cause=_SIZED)

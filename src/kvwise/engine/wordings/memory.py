@@ -75,7 +75,7 @@ ROWS: tuple[Wording, ...] = (
     ("killed", "signal: killed", r"signal: killed"),
     ("killed", "it code", r"[Ee]xit(?:ed with)? code:? ?(?:137|-9)\b"),
     ("killed", "it status 137", r"exit status 137\b"),
-    ("killed", "Killed", r"^(?:\S+: line \d+:\s+\d+ )?Killed(?:: 9)?(?:\s+\S.{0,200})?$"),
+    ("killed", "Killed", r"(?:^|[\s|:>\]])Killed(?:: 9)?(?:\s+\S{0,200}(?:llama|ollama|python|kobold)\S.{0,400})?$"),
     ("killed", "(SIGKILL)", r"\(SIGKILL\)"),
     # -- at run time ---------------------------------------------------------------------------------
     ("gpu_oom", "error: out of memory", r"(?:CUDA|ROCm|HIP|MUSA) error: out of memory"),

@@ -65,6 +65,7 @@ ROWS: tuple[Wording, ...] = (
     ("vram_total", "VRAM", r"(?:Total VRAM|VRAM): (?P<mib>\d+) MiB"),
     ("igpu", "| uma: 1", r"ggml_vulkan: (?P<index>\d+) = (?P<name>.{1,120}?) \(.{0,80}\| uma: 1"),
     # -- progress: what was going on when the log ends ---------------------------------------------------
+    ("fit_done", "fitting params to free memory took", r"fitting params to free memory took"),
     ("fit_starts", "fitting params to ", r"fitting params to (?:device|free) memory"),
     ("fit_probes", "getting device memory data", r"getting device memory data"),
     ("fit_done", "successfully fit params", r"successfully fit params"),

@@ -82,12 +82,12 @@ ROWS: tuple[Wording, ...] = (
      r"couldn't bind HTTP server socket, hostname: (?P<host>\S+), port: (?P<port>\d{1,6})"),
     ("port_taken", "ddress already in use", r"(?:bind|listen).{0,160}[Aa]ddress already in use"),
     ("port_taken", "Only one usage of each socket", r"Only one usage of each socket address"),
+    ("device_name", "invalid device", r"invalid device: (?P<device>\S{1,80})"),
     ("argument", "error while handling argument",
      r"error while handling argument \"(?P<flag>[^\"]{1,80})\": (?P<reason>.{1,300})"),
     ("argument", "error: invalid", r"error: invalid (?:argument|parameter for argument): "
      r"(?P<flag>\S{1,80})"),
     ("argument", "error: unknown argument", r"error: unknown argument: (?P<flag>\S{1,80})"),
-    ("device_name", "invalid device", r"invalid device: (?P<device>\S{1,80})"),
     ("device_name", "invalid value for main_gpu", r"invalid value for main_gpu: (?P<device>\d+)"),
     ("slots_above_limit", "n_seq_max must be", r"n_seq_max must be <= (?P<most>\d+)"),
     ("slots_above_limit", "n_ctx_seq == 0", r"n_ctx_seq == 0"),
