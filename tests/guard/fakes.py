@@ -10,6 +10,7 @@ second, and the last one stays. A behaviour is a dict:
 | exit, signal | ends so while it loads |
 | hang, spin | loads for ever: asleep, or computing |
 | then | what POST /end does once it serves: {"exit": n} or {"signal": n}, `lines` before that |
+| soon | the same by itself, a moment after it answered that it is ready |
 | deaf | /health of a serving one is not answered any more after POST /end |
 | busy | seconds a load takes, a line now and then |
 """
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 SERVE: dict[str, Any] = {}
+SERVE_AND_END: dict[str, Any] = {"soon": True}
 
 _PROGRAM = r"""
 import http.server, json, os, pathlib, signal, sys, threading, time
@@ -82,7 +84,7 @@ while time.time() < until:
     say("0.00.000.002 I load_tensors: .")
     time.sleep(0.1)
 
-state = {"deaf": False}
+state = {"deaf": False, "asked": False}
 class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *args):
         pass
@@ -94,6 +96,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+        if plan.get("soon") and not state["asked"]:
+            state["asked"] = True
+            threading.Timer(0.4, end, [plan.get("then", {})]).start()
     def do_POST(self):
         self.do_GET()
         if self.path == "/say":

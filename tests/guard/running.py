@@ -12,6 +12,8 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -21,6 +23,24 @@ import psutil
 SOON = 60.0
 ROOT = Path(__file__).parents[2]
 QWEN = str(ROOT / "tests/zoo/models/qwen3-8b.json.gz")
+
+
+@dataclass(frozen=True)
+class Done:
+    """Its exit code, its events, and what stood on stderr."""
+
+    code: int
+    events: list[dict[str, Any]]
+    err: str
+
+    def named(self, name: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event.get("event") == name]
+
+    def causes(self, name: str = "failed") -> list[str]:
+        return [event["cause"] for event in self.named(name)]
+
+
+Inside = Callable[..., Done]
 
 
 class Running:

@@ -17,16 +17,17 @@ from typing import Any
 
 import pytest
 
-from guard.fakes import SERVE, fake, last, starts
-from guard.running import QWEN, SOON, Running, free_port, gone, post
+from guard.fakes import SERVE, SERVE_AND_END, fake, last, starts
+from guard.running import QWEN, SOON, Inside, Running, free_port, gone, post
 
 GPU = ("--gpu", "name=card,total=6GiB,free=6GiB,kind=cuda")
-LARGE = ("--gpu", "name=card,total=8GiB,free=8GiB,kind=cuda")
+TAKEN = ("-m", QWEN, "-np", "1", "-ngl", "99", "-fit", "off", *GPU)
+"""A command that is taken as it stands, of a model that kvwise can account for."""
 KV_OOM = [
     "0.01.000.000 E alloc_tensor_range: failed to allocate CUDA0 buffer of size 1073741824",
     (
-        "0.01.000.001 E llama_init_from_model: failed to initialize the context: failed to allocate "
-        "buffer for kv cache"
+        "0.01.000.001 E llama_init_from_model: failed to initialize the context: failed to "
+        "allocate buffer for kv cache"
     ),
 ]
 
@@ -302,31 +303,28 @@ def test_no_orphan_when_kvwise_is_killed(tmp_path: Path) -> None:
          "device-lost-timeout"),
         ({"lines": ["CUDA error: out of memory"], "signal": 6}, 134, "out-of-memory"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
 def test_a_death_while_it_serves_is_told_and_its_code_passed_on(
-    tmp_path: Path, then: dict[str, Any], code: int, cause: str
+    tmp_path: Path, inside: Inside, then: dict[str, Any], code: int, cause: str
 ) -> None:
-    running, ready = served(fake(tmp_path, {"then": then}), "-m", "m.gguf")
-    with running:
-        post(ready["url"], "/end")
-        assert running.wait() == code
-    (died,) = running.named("died")
-    assert died["cause"] == cause
-    assert running.named("ended")[0]["code"] == code
+    done = inside(fake(tmp_path, {"soon": True, "then": then}), "-m", "m.gguf")
+    assert done.code == code
+    assert done.causes("died") == [cause]
+    assert done.named("ended")[0]["code"] == code
+    assert len(starts(tmp_path)) == 1
 
 
-def test_an_end_with_0_is_no_death(tmp_path: Path) -> None:
-    running, ready = served(fake(tmp_path, {"then": {"exit": 0}}), "-m", "m.gguf", "--restart")
-    with running:
-        post(ready["url"], "/end")
-        assert running.wait() == 0
-    assert not running.named("died")
+def test_an_end_with_0_is_no_death(tmp_path: Path, inside: Inside) -> None:
+    done = inside(fake(tmp_path, SERVE_AND_END), "-m", "m.gguf", "--restart")
+    assert done.code == 0
+    assert not done.named("died")
 
 
-def test_a_question_to_the_engine_is_answered(tmp_path: Path) -> None:
-    with run(fake(tmp_path), "-m", "m.gguf", "--", "--version") as running:
-        assert running.wait() == 0
-    assert any("build 10605" in line for line in running.errors)
+def test_a_question_to_the_engine_is_answered(tmp_path: Path, inside: Inside) -> None:
+    done = inside(fake(tmp_path), "-m", "m.gguf", "--", "--version")
+    assert done.code == 0
+    assert "build 10605" in done.err
 
 
 # -- restarts ---------------------------------------------------------------------------------
@@ -387,18 +385,16 @@ def test_a_server_that_stops_answering_is_ended_and_restarted(tmp_path: Path) ->
 # -- stepping down ----------------------------------------------------------------------------
 
 
-def test_it_steps_down_until_it_fits(tmp_path: Path) -> None:
-    program = fake(tmp_path, {"lines": KV_OOM, "exit": 1, "above": {"-c": 12000}})
-    running, ready = served(program, QWEN, *GPU)
-    with running:
-        running.send(signal.SIGTERM)
-        assert running.wait() == 0
-    steps = running.named("step")
+def test_it_steps_down_until_it_fits(tmp_path: Path, inside: Inside) -> None:
+    program = fake(tmp_path, {"lines": KV_OOM, "exit": 1, "above": {"-c": 9000}, "soon": True})
+    done = inside(program, QWEN, *GPU)
+    assert done.code == 0
+    steps = done.named("step")
     assert steps
     assert all(step["frees_bytes"] > 0 for step in steps)
     assert all("less on card" in step["message"] for step in steps)
-    assert ready["launch"]["n_ctx"] <= 12000
-    assert [event["cause"] for event in running.named("failed")] == ["kv-alloc-oom"] * len(steps)
+    assert done.named("ready")[0]["launch"]["n_ctx"] <= 9000
+    assert done.causes() == ["kv-alloc-oom"] * len(steps)
 
 
 @pytest.mark.parametrize(
@@ -407,100 +403,127 @@ def test_it_steps_down_until_it_fits(tmp_path: Path) -> None:
         ({"signal": 9}, "killed"),
         ({"signal": 11}, "crash"),
         ({"signal": 6, "lines": ["ggml.c:1: GGML_ASSERT(x) failed"]}, "crash"),
-        ({"exit": 1, "lines": [("0.00.000.001 E graph_reserve: failed to allocate compute pp "
-                               "buffers")]}, "compute-oom"),
-        ({"exit": 1, "lines": ["0.00.000.001 E load_tensors: unable to allocate CUDA0 buffer"]},
-         "weights-oom"),
+        ({"exit": 1, "lines": ["E graph_reserve: failed to allocate compute pp buffers"]},
+         "compute-oom"),
+        ({"exit": 1, "lines": ["E load_tensors: unable to allocate CUDA0 buffer"]}, "weights-oom"),
         ({"exit": 1, "lines": ["ggml_vulkan: vk::Queue::submit: ErrorDeviceLost"]},
          "device-lost-timeout"),
         ({"exit": 1, "lines": ["something: std::bad_alloc"]}, "out-of-memory"),
+        ({"exit": 1, "lines": ["E Requested buffer size exceeds device memory allocation limit"]},
+         "single-allocation-limit"),
         ({"hang": True}, "hang"),
         ({"spin": True}, "hang"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
 def test_each_failure_that_less_can_cure_is_tried_again(
-    tmp_path: Path, behaviour: dict[str, Any], cause: str
+    tmp_path: Path, inside: Inside, behaviour: dict[str, Any], cause: str
 ) -> None:
-    program = fake(tmp_path, behaviour, SERVE)
-    running, _ = served(program, QWEN, *GPU, "--hang-after", "1")
-    with running:
-        running.send(signal.SIGTERM)
-        assert running.wait() == 0
-    assert [event["cause"] for event in running.named("failed")] == [cause]
-    assert running.named("step")[0]["changes"]
+    program = fake(tmp_path, behaviour, SERVE_AND_END)
+    done = inside(program, *TAKEN, "-c", "16384", "--may-change", "all", "--hang-after", "1")
+    assert done.code == 0
+    assert done.causes() == [cause]
+    assert done.named("step")[0]["changes"]
     assert len(starts(tmp_path)) == 2
 
 
+def test_a_load_that_never_ends_is_ended(tmp_path: Path, inside: Inside) -> None:
+    program = fake(tmp_path, {"busy": 60}, SERVE_AND_END)
+    done = inside(program, *TAKEN, "-c", "4096", "--load-timeout", "2")
+    assert done.code == 0
+    assert done.causes() == ["slow-start"]
+    assert gone(starts(tmp_path)[0]["pid"])
+
+
+def test_cache_types_that_the_engine_lacks_are_taken_back(tmp_path: Path, inside: Inside) -> None:
+    lines = ["E llama_init_from_model: quantized V cache requires flash_attn to be enabled"]
+    program = fake(tmp_path, {"lines": lines, "exit": 1}, SERVE_AND_END)
+    done = inside(program, QWEN, *GPU)
+    assert done.causes() == ["cache-types"]
+    assert done.named("ready")[0]["launch"]["type_v"] == "f16"
+    program = fake(tmp_path / "b", {"lines": lines, "exit": 1})
+    done = inside(program, *TAKEN, "-ctk", "q8_0", "-ctv", "q8_0")
+    assert done.code == 1  # what was asked for is not taken back unasked
+
+
 @pytest.mark.parametrize(
-    ("lines", "code", "cause"),
+    ("lines", "cause"),
     [
-        (["gguf_init_from_file: failed to open GGUF file 'm.gguf' (No such file)"], 1,
-         "file-missing"),
-        (["gguf_init_from_reader: invalid magic characters: 'hell', expected 'GGUF'"], 1,
+        ("gguf_init_from_file: failed to open GGUF file 'm.gguf' (No such file)", "file-missing"),
+        ("gguf_init_from_reader: invalid magic characters: 'hell', expected 'GGUF'",
          "file-corrupt"),
-        (["error loading model: unknown model architecture: 'new'"], 1, "arch-unknown"),
-        (["error: invalid argument: --nope"], 1, "bad-flag"),
-        (["llama_model_load: error loading model: missing tensor 'blk.0.x'"], 1, "missing-tensor"),
+        ("error loading model: unknown model architecture: 'new'", "arch-unknown"),
+        ("error: invalid argument: --nope", "bad-flag"),
+        ("llama_model_load: error loading model: missing tensor 'blk.0.x'", "missing-tensor"),
+        ("CUDA error: no kernel image is available for execution on the device",
+         "wrong-kernel-build"),
     ],
 )  # fmt: skip
 def test_what_no_setting_can_cure_is_told_at_once(
-    tmp_path: Path, lines: list[str], code: int, cause: str
+    tmp_path: Path, inside: Inside, lines: str, cause: str
 ) -> None:
-    with run(fake(tmp_path, {"lines": lines, "exit": code}), QWEN, *GPU) as running:
-        assert running.wait() == code
-    (failed,) = running.named("failed")
+    done = inside(fake(tmp_path, {"lines": [lines], "exit": 1}), *TAKEN)
+    assert done.code == 1
+    (failed,) = done.named("failed")
     assert (failed["cause"], failed["curable"]) == (cause, False)
     assert failed["evidence"]
     assert len(starts(tmp_path)) == 1
 
 
-def test_a_dead_rpc_server_is_told_at_once(tmp_path: Path) -> None:
+def test_a_dead_rpc_server_is_told_at_once(tmp_path: Path, inside: Inside) -> None:
     lines = ["0.00.000.001 E Failed to connect to 127.0.0.1:1"]
-    program = fake(tmp_path, {"lines": lines, "busy": 5})
-    with run(program, "-m", "m.gguf", "--rpc", "127.0.0.1:1") as running:
-        assert running.wait() != 0
-    assert running.named("failed")[0]["cause"] == "rpc-dead"
+    program = fake(tmp_path, {"lines": lines, "above": {"-c": 0}, "busy": 20})
+    done = inside(program, "-m", "m.gguf", "-c", "4096", "--rpc", "127.0.0.1:1")
+    assert done.code != 0
+    assert done.causes() == ["rpc-dead"]
     assert len(starts(tmp_path)) == 1
     assert gone(starts(tmp_path)[0]["pid"])
 
 
-def test_an_unknown_refusal_is_heard_twice_and_not_more(tmp_path: Path) -> None:
-    with run(fake(tmp_path, {"exit": 3}), "-m", "m.gguf") as running:
-        assert running.wait() == 3
+def test_an_unknown_refusal_is_heard_twice_and_not_more(tmp_path: Path, inside: Inside) -> None:
+    done = inside(fake(tmp_path, {"exit": 3}), "-m", "m.gguf")
+    assert done.code == 3
     assert len(starts(tmp_path)) == 2
-    assert running.named("failed")[-1]["cause"] == "unknown"
+    assert done.causes()[-1] == "unknown"
 
 
-def test_tries_are_bounded(tmp_path: Path) -> None:
-    program = fake(tmp_path, {"lines": KV_OOM, "exit": 1})
-    with run(program, QWEN, *GPU, "--tries", "3") as running:
-        assert running.wait() == 1
+def test_tries_are_bounded(tmp_path: Path, inside: Inside) -> None:
+    done = inside(fake(tmp_path, {"lines": KV_OOM, "exit": 1}), *TAKEN, "--tries", "3")
+    assert done.code == 1
     assert len(starts(tmp_path)) == 3
-    assert "--tries" in running.named("gave-up")[0]["message"]
+    assert "--tries" in done.named("gave-up")[0]["message"]
 
 
-def test_what_was_fixed_stays_and_is_named(tmp_path: Path) -> None:
-    program = fake(tmp_path, {"lines": KV_OOM, "exit": 1})
-    fixed = ("-c", "16384", "-ctk", "q8_0", "-ctv", "q8_0", "-ub", "128", "-ngl", "99")
-    with run(program, QWEN, *LARGE, *fixed) as running:
-        assert running.wait() == 1
+FIXED = ("-c", "16384", "-ctk", "q8_0", "-ctv", "q8_0", "-ub", "128")
+
+
+def test_what_was_fixed_stays_and_is_named(tmp_path: Path, inside: Inside) -> None:
+    done = inside(fake(tmp_path, {"lines": KV_OOM, "exit": 1}), *TAKEN, *FIXED)
+    assert done.code == 1
     assert len(starts(tmp_path)) == 1
-    said = running.named("gave-up")[0]["message"]
+    said = done.named("gave-up")[0]["message"]
     assert "--may-change context" in said
     assert "-c 16384 -> " in said
 
 
-def test_what_was_fixed_moves_when_it_may(tmp_path: Path) -> None:
-    program = fake(tmp_path, {"lines": KV_OOM, "exit": 1, "above": {"-c": 9000}})
-    fixed = ("-c", "16384", "-ctk", "q8_0", "-ctv", "q8_0", "-ub", "128", "-ngl", "99")
-    running, ready = served(program, QWEN, *LARGE, *fixed, "--may-change", "context")
-    with running:
-        running.send(signal.SIGTERM)
-        assert running.wait() == 0
-    assert ready["launch"]["n_ctx"] <= 9000
-    assert all(step["knobs"] in (["context"], ["reserve"]) for step in running.named("step"))
-    assert last(starts(tmp_path)[-1]["argv"], "-ub") == "128"
+def test_what_was_fixed_moves_when_it_may(tmp_path: Path, inside: Inside) -> None:
+    program = fake(tmp_path, {"lines": KV_OOM, "exit": 1, "above": {"-c": 9000}, "soon": True})
+    done = inside(program, *TAKEN, *FIXED, "--may-change", "context")
+    assert done.code == 0
+    assert done.named("ready")[0]["launch"]["n_ctx"] <= 9000
+    assert all(step["knobs"] == ["context"] for step in done.named("step"))
+    argv = starts(tmp_path)[-1]["argv"]
+    assert last(argv, "-ub") == "128"
+    assert argv.count("-c") == 2  # the user's word stays; the last one counts
+
+
+def test_a_model_that_kvwise_cannot_read_is_stepped_down_too(
+    tmp_path: Path, inside: Inside
+) -> None:
+    program = fake(tmp_path, {"lines": KV_OOM, "exit": 1}, SERVE_AND_END)
+    done = inside(program, "-m", "no-such.gguf", "-c", "16384")
+    assert done.code == 0
+    assert done.named("step")[0]["changes"] == {"-ctk": ["f16", "q8_0"], "-ctv": ["f16", "q8_0"]}
 
 
 # -- while it serves --------------------------------------------------------------------------
@@ -508,14 +531,8 @@ def test_what_was_fixed_moves_when_it_may(tmp_path: Path) -> None:
 
 def test_requests_that_go_wrong_are_told_and_not_endlessly(tmp_path: Path) -> None:
     says = [
-        (
-            "1.00.000.000 E srv send_error: request (1500 tokens) exceeds the available context size "
-            "(1024 tokens), try increasing it"
-        ),
-        (
-            "1.00.000.001 I slot release: id 0 | task 3 | stop processing: n_tokens = 1023, "
-            "truncated = 1"
-        ),
+        "E srv send_error: request (1500 tokens) exceeds the available context size (1024 tokens)",
+        "1.0 I slot release: id 0 | stop processing: n_tokens = 1023, truncated = 1",
     ]
     running, ready = served(fake(tmp_path, {"says": says}), "-m", "m.gguf")
     with running:

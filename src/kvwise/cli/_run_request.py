@@ -85,6 +85,8 @@ def wanted_of(
     if engine.build:
         base = replace(base, build=engine.build)
     on = _machine(engine, base, devices, notes, needed=planned)
+    if asked.values(base, "--rpc"):
+        base = replace(base, devices=())  # `on` has those that -dev names, under other names
     case = Case(
         described,
         on.devices,
@@ -176,8 +178,9 @@ def _machine(
     try:
         if remote and own and engine.kind == "binary":
             on = machine(**(devices | {"cpu_only": True}))
-            found = list_devices(engine, ("--rpc", remote[-1]))
-            return replace(on, devices=tuple(with_reserve(device) for device in found))
+            found = [with_reserve(each) for each in list_devices(engine, ("--rpc", remote[-1]))]
+            named = [each for each in found if f"RPC{each.index}" in base.devices]
+            return replace(on, devices=tuple(named if base.devices else found))
         return machine(**devices, engine=engine)
     except KvwiseError as error:
         if needed:

@@ -52,6 +52,8 @@ _STEADY_TYPES = (("q8_0", "q8_0"), ("q4_0", "q4_0"))
 """K and V alike: what every build's flash attention can do."""
 _NOT_MEMORY = {"device-lost-timeout": ("ubatch", "context", "layers")}
 """Knobs for causes that ask for shorter work instead of fewer bytes."""
+_UNSEEN_KNOBS = {"weights": ("layers",), "context": ("types", "context", "layers")}
+"""Knobs that surely shrink what was refused, where no ledger can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,8 @@ class _Down:
         if self.cause.kind == "cache-types":
             return self._plain_types()
         knobs = _NOT_MEMORY.get(self.cause.kind, tuple(KNOBS))
+        if self.ledger is None and self.cause.part:
+            knobs = _UNSEEN_KNOBS[self.cause.part]
         here, used = self.launch, []
         for knob in knobs:
             found = self._with(knob, self.launch)
