@@ -25,6 +25,7 @@ class Candidate:
     limit: int  # tokens per slot beyond which the model was not trained
     quality: str  # class of the cache types
     level: Mapping[str, Any] = field(default_factory=dict)  # how much is offloaded (`offload.py`)
+    aside: int = 0  # drafts and projectors that are on the host to make room
     shared: bool = False  # all slots at once draw on one unified cache
 
     @property

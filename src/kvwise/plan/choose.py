@@ -23,7 +23,7 @@ from kvwise.plan.hunt import polished
 from kvwise.plan.impossible import Attempt, relaxed, sentence
 from kvwise.plan.ladder import ladder
 from kvwise.plan.order import alternatives, best
-from kvwise.plan.quality import SOURCED, Grades
+from kvwise.plan.quality import Grades
 from kvwise.plan.search import Search
 from kvwise.plan.speed import Measured, Speed, estimate
 from kvwise.plan.trades import trades, undominated
@@ -99,7 +99,7 @@ def plan(
     fixed: Collection[str] = (),
     host: Host | None = None,
     companions: Companions = NONE,
-    grades: Grades = SOURCED,
+    grades: Grades | None = None,
     results: Sequence[Measured] = (),
 ) -> Plan:
     """The best settings for `goal` on `devices` (none = the host alone).
@@ -113,6 +113,7 @@ def plan(
     slots = goal.slots or 1
     base = launch or Launch(model=model.path, n_seq_max=slots, n_outputs_max=slots)
     ask = partial(_account, companions=companions)
+    grades = grades or Grades(architecture=model.architecture)
     search = Search(model, devices, host, goal, base, frozenset(fixed), ask, grades)
     found = search.candidates()
     if not found:

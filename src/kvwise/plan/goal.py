@@ -33,7 +33,7 @@ class Purpose:
 
 
 _BALANCED = (
-    "on_gpu", "enough", "quick", "quality", "fast", "ubatch", "context", "swift", "frugal",
+    "on_gpu", "enough", "quick", "aside", "quality", "fast", "ubatch", "context", "swift", "frugal",
 )  # fmt: skip
 
 PURPOSES: dict[str, Purpose] = {
@@ -42,10 +42,10 @@ PURPOSES: dict[str, Purpose] = {
     "code": Purpose(8192, 65536, "high", _BALANCED),
     "multi-turn": Purpose(8192, 32768, "high", _BALANCED),
     "max-context": Purpose(
-        512, 2 * MOST_TOKENS, "medium", ("context", "fast", "quality", "ubatch", "frugal")
+        512, 2 * MOST_TOKENS, "medium", ("context", "fast", "aside", "quality", "ubatch", "frugal")
     ),
     "max-speed": Purpose(
-        2048, 4096, "high", ("fast", "plain", "swift", "ubatch", "quality", "context")
+        2048, 4096, "high", ("fast", "aside", "plain", "swift", "ubatch", "quality", "context")
     ),
     "min-memory": Purpose(4096, 4096, "medium", ("on_gpu", "frugal", "quality"), grow=False),
 }

@@ -20,30 +20,47 @@ _STEPS_BEYOND = 2  # how far to look past the edge for a context that fits after
 
 def hunt(search: Search) -> Iterator[Candidate]:
     """Fitting launches, the best cache types first."""
-    least, most = min(search.least, search.trained), search.most
-    plain: Level | None = None
+    plain: dict[int, Level] = {}
     found_any = False
     for pair in search.pairs():
         saturated = False
-        for ubatch in search.ubatches():
-            launch = search.launch_of(pair, ubatch)
-            whole = list(_whole(search, launch, least, most))
-            yield from whole
-            found_any = found_any or bool(whole)
-            saturated = saturated or any(each.slot_tokens >= most for each in whole)
-            if any(_satisfies(search, each) for each in whole):
-                break  # a smaller micro-batch or more on the host could only be worse
-            first = ubatch == search.ubatches()[0]
-            if saturated or not (first or not found_any):
-                continue
-            for each in _offloaded(search, launch, plain):
+        for number, aside in enumerate(search.asides):
+            for found in _with_types(search, pair, aside, plain.get(number), tried=found_any):
                 found_any = True
-                plain = plain or dict(each.level)
-                yield each
-            if not found_any and not _weakest_fits(search, least):
-                return
+                if not found.full and number not in plain:
+                    plain[number] = dict(found.level)
+                saturated = saturated or (found.full and found.slot_tokens >= search.most)
+                yield found
+            if saturated:
+                break
         if saturated and search.goal.purpose != "min-memory":
             return  # a smaller cache type could not give more context
+        if not found_any and not _weakest_fits(search, min(search.least, search.trained)):
+            return
+
+
+def _with_types(
+    search: Search, pair: tuple[str, str], aside: Level, plain: Level | None, *, tried: bool
+) -> Iterator[Candidate]:
+    """Candidates with these cache types, the best micro-batch first.
+
+    `tried`: others fit already, so that a smaller micro-batch is no reason to offload. `plain`: the
+    level at which the best cache types fit.
+    """
+    least, most = min(search.least, search.trained), search.most
+    sizes = search.ubatches()
+    for ubatch in sizes:
+        launch = change(search.launch_of(pair, ubatch), **aside)
+        whole = list(_whole(search, launch, least, most))
+        yield from whole
+        tried = tried or bool(whole)
+        if any(_satisfies(search, each) for each in whole):
+            return  # a smaller micro-batch or more on the host could only be worse
+        saturated = any(each.slot_tokens >= most for each in whole)
+        if not saturated and (ubatch == sizes[0] or not tried):
+            for each in _offloaded(search, launch, plain):
+                tried = True
+                yield each
 
 
 def _satisfies(search: Search, found: Candidate) -> bool:

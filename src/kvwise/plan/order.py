@@ -69,6 +69,7 @@ _VALUE: dict[str, Callable[[Candidate, _Field], float]] = {  # larger is better
     "enough": _enough,
     "on_gpu": _on_gpu,
     "quick": _quick,
+    "aside": lambda each, _: -each.aside,
     "fast": lambda each, _: -each.host_read,
     "swift": lambda each, _: -each.gpu_seconds,
     "quality": lambda each, field: -field.grades.rank(each.pair),

@@ -4,7 +4,8 @@ The order was measured (KL divergence against f16 at llama.cpp b10605, SmolLM2 1
 Gemma 3 270M, 512-token chunks): q8_0 on either side stays at the noise of a changed batch size;
 4 bits on V alone cost 3 times that, 5 bits on both 4 times, 4 bits on K 12 times. Public figures
 agree on the order and differ widely in size between models (docs/quality.md lists them with
-their sources): the class is a floor to plan with, `Grades.measured` takes what this machine found.
+their sources, `FRAGILE` the models that lose most): the class is a floor to plan with,
+`Grades.measured` takes what this machine found.
 """
 
 from __future__ import annotations
@@ -83,22 +84,60 @@ def class_of(found: Fidelity) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Fragile:
+    """Models of an architecture that lose far more than others: K in a type that is not among
+    `spared` is class `low` there. `source` = who measured it."""
+
+    spared: frozenset[str]
+    source: str
+
+
+FRAGILE = {
+    "gpt-oss": Fragile(
+        frozenset(_PLAIN),
+        "TheTom/llama-cpp-turboquant#305: gpt-oss-20b with q8_0 for K and V keeps 74.9 % of the "
+        "top tokens (median divergence 0.055); attention sinks make its K sensitive",
+    ),
+    "qwen2": Fragile(
+        frozenset(_NEAR),
+        "ggml-org/llama.cpp#21591: Qwen2.5-7B breaks with few bits for K; with q8_0 its "
+        "perplexity rises by 0.0043 only (ollama/ollama#6279)",
+    ),
+}
+"""Public measurements of single models, kept for their whole architecture until one says more."""
+
+
+@dataclass(frozen=True, slots=True)
 class Grades:
-    """The class of each pair: as measured on this model, else by the sourced rule."""
+    """The class of each pair of cache types on one model: as measured, else by the sourced rules.
+
+    `architecture` empty = any model.
+    """
 
     known: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    architecture: str = ""
 
     @classmethod
-    def measured(cls, results: Iterable[Fidelity]) -> Grades:
+    def measured(cls, results: Iterable[Fidelity], architecture: str = "") -> Grades:
         """Grades out of measurements of the model in question on this machine; the last counts."""
-        return cls({(each.type_k, each.type_v): class_of(each) for each in results})
+        known = {(each.type_k, each.type_v): class_of(each) for each in results}
+        return cls(known, architecture)
 
     def of(self, type_k: str, type_v: str) -> str:
-        return self.known.get((type_k, type_v)) or quality_of(type_k, type_v)
+        """The class of a pair."""
+        if (type_k, type_v) in self.known:
+            return self.known[type_k, type_v]
+        fragile = FRAGILE.get(self.architecture)
+        if fragile and type_k not in fragile.spared:
+            return CLASSES[-1]
+        return quality_of(type_k, type_v)
 
     def basis(self, type_k: str, type_v: str) -> str:
-        """`measured` or `cache types`."""
-        return "measured" if (type_k, type_v) in self.known else "cache types"
+        """`measured`, `model family` (others measured it) or `cache types` (the general rule)."""
+        if (type_k, type_v) in self.known:
+            return "measured"
+        fragile = FRAGILE.get(self.architecture)
+        return "model family" if fragile and type_k not in fragile.spared else "cache types"
 
     def rank(self, pair: tuple[str, str]) -> int:
         """Smaller is better; among equals as `PAIRS` has them."""

@@ -33,6 +33,7 @@ _LARGE_UBATCHES = (2048, 1024)
 _LONGEST = 1 << 27  # an engine asked for more dies before it says why (engine-facts.md 0.8)
 _CLEARLY = 96 * MIB  # a guess after a launch that is alike is never so far off
 _SPLIT = frozenset({"tensor_split", "split_mode", "main_gpu"})
+_PROJECTOR_AWAY = "--no-mmproj-offload"
 _DRAFT_TYPES = frozenset({"draft_type_k", "draft_type_v"})
 
 
@@ -49,6 +50,7 @@ class Search:
     account: Account
     grades: Grades = field(default=SOURCED)
     asked: Ledgers | None = None  # what another request about the same machine found
+    unified: bool = False  # slots share one cache because the engine refuses separate ones
     _read: dict[object, int] = field(default_factory=dict)
     found_any: bool = False  # a launch was taken by the engine, whether it fits or not
     closest: int | None = None  # fewest bytes by which a launch missed
@@ -94,7 +96,7 @@ class Search:
         grows = self.goal.terms.grow
         return max(least, self.trained if grows else min(self.goal.enough, self.trained))
 
-    @cached_property
+    @property
     def start(self) -> Launch:
         """The user's launch with slots and build settled, before anything is searched."""
         changes: dict[str, Any] = {"fit": False}
@@ -103,7 +105,7 @@ class Search:
         if "n_seq_max" not in self.fixed or self.goal.slots is not None:
             changes["n_seq_max"] = self.slots
             if "kv_unified" not in self.fixed:
-                changes["kv_unified"] = False
+                changes["kv_unified"] = self.unified
         return change(self.base, **changes)
 
     # -- what may be tried -----------------------------------------------------
@@ -130,6 +132,20 @@ class Search:
         fastest = max(self.devices, key=lambda gpu: gpu.bandwidth_bytes_per_s or 0)
         if fastest.bandwidth_bytes_per_s and fastest is not by_size[0]:
             free.append({"devices": (buffer_name(fastest),)})
+        return free
+
+    @cached_property
+    def asides(self) -> Sequence[dict[str, Any]]:
+        """What stands beside the model may leave the GPUs: nothing, a draft, a projector."""
+        free: list[dict[str, Any]] = [{}]
+        launch = self.base
+        if not self.devices:
+            return free
+        if launch.model_draft and "draft_gpu_layers" not in self.fixed:
+            free.append({"draft_gpu_layers": 0})
+        flags = {"--mmproj-offload", _PROJECTOR_AWAY, "-mmdev", "--mmproj-device"}
+        if launch.mmproj and not flags & set(launch.extra):
+            free.append({"extra": (*launch.extra, _PROJECTOR_AWAY)})
         return free
 
     @cached_property
@@ -277,6 +293,7 @@ class Search:
             limit=self.trained,
             quality=self.grades.of(launch.type_k, launch.type_v),
             level=level,
+            aside=self._asides_of(launch),
             shared=launch.kv_unified and self.goal.slots is not None,
         )
 
@@ -286,8 +303,16 @@ class Search:
         placed = replace(ledger.launch, n_ctx=0, n_batch=0, n_ubatch=0)
         key = placed, depth, ledger.placement
         if key not in self._read:
-            self._read[key] = work(ledger, depth)[-1].read_bytes
+            drafts = [extra for extra in ledger.host.extras if extra.of == "draft"]
+            guessing = sum(extra.weights_bytes for extra in drafts)  # about once for each token
+            self._read[key] = work(ledger, depth)[-1].read_bytes + guessing
         return self._read[key]
+
+    def _asides_of(self, launch: Launch) -> int:
+        """How much of what stands beside the model was put on the host by us."""
+        away = _PROJECTOR_AWAY in launch.extra and _PROJECTOR_AWAY not in self.base.extra
+        draft = launch.draft_gpu_layers == 0 and "draft_gpu_layers" not in self.fixed
+        return away + (draft and bool(launch.model_draft))
 
     def _attention_leaves_gpu(self, ledger: Ledger) -> bool:
         """Whether a GPU lacks flash attention for cache types that nobody insists on.
@@ -320,4 +345,8 @@ class Search:
         """Fitting launches worth comparing; empty if nothing reaches the goal's least context."""
         from kvwise.plan.hunt import hunt  # noqa: PLC0415  (it walks through a search)
 
-        return [found for found in hunt(self) if found.slot_tokens >= self.least]
+        found = list(hunt(self))
+        if not found and not self.found_any and self.slots > 1 and "kv_unified" not in self.fixed:
+            self.unified = True
+            found = list(hunt(self))
+        return [each for each in found if each.slot_tokens >= self.least]
