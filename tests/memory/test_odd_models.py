@@ -155,3 +155,14 @@ def test_an_unknown_graph_is_said_to_be_estimated() -> None:
     ledger = account(model_of(made), Launch(n_ctx=4096), GPUS[:1])
     assert _codes(ledger) == ["compute_estimated"]
     assert ledger.lines[0].basis["compute"] == "estimated"
+
+
+@pytest.mark.parametrize("name", ["tiny-mistral4", "tiny-smallthinker"])
+def test_a_router_that_llama_cpp_aborts_on_is_told(name: str) -> None:
+    made = deepcopy(document(name))
+    architecture = name.removeprefix("tiny-")
+    made["metadata"][f"{architecture}.expert_gating_func"] = 7
+    ledger = account(model_of(made), Launch(n_ctx=512), [])
+    assert ledger.host.basis["compute"] == "estimated"
+    assert "no router of kind 7" in str(ledger.host.reasons["compute"])
+    assert not [note for note in ledger.notes if note.code == "compute_graph_failed"]

@@ -14,6 +14,7 @@ from kvwise.device import Device
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory.backends import BackendKind, kind_of
+from kvwise.memory.compute.alike import as_one
 from kvwise.memory.compute.builder import Unbuildable
 from kvwise.memory.compute.closed import closed
 from kvwise.memory.compute.estimate import estimate
@@ -95,10 +96,9 @@ def compute(  # noqa: PLR0917  (everything that was resolved, in its order)
 @lru_cache(maxsize=KEPT)
 def _result(key: _Key) -> ComputeResult:
     try:
+        context = as_one(key.model, key.context, key.placement, key.devices)
         found = reservation(
-            layout(
-                key.model, key.context, key.placement, key.caches, key.kinds, key.weights, key.mode
-            ),
+            layout(key.model, context, key.placement, key.caches, key.kinds, key.weights, key.mode),
             key.context.n_ctx_seq,
             partial(_job, key),
         )

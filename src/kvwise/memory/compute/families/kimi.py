@@ -24,7 +24,7 @@ from kvwise.memory.compute.pieces.decoder import (
 from kvwise.memory.compute.pieces.ffn import Act, ffn
 from kvwise.memory.compute.pieces.kda import Kda, kda
 from kvwise.memory.compute.pieces.linear import linear
-from kvwise.memory.compute.pieces.moe import GATING, Moe, moe
+from kvwise.memory.compute.pieces.moe import Moe, gating_of, moe
 
 LINEAR = Kda("softplus", ("ssm_g_a", "ssm_g_b"))
 LING = Kda("bounded", ("ssm_g_a",), apart=False)
@@ -162,7 +162,7 @@ def _k3_experts(b: Builder, x: Tensor, il: int, act: Act) -> Tensor:
     small, back = b.w(il, "ffn_routed_down.weight"), b.w(il, "ffn_routed_up.weight")
     router = ops.mul_mat(b.need(il, "ffn_gate_inp.weight"), x)
     experts = Moe(
-        act=act, gating=GATING[model.expert_gating_func], norm=model.expert_weights_norm,
+        act=act, gating=gating_of(model), norm=model.expert_weights_norm,
         scale=model.expert_weights_scale, router=router,
     )  # fmt: skip
     cur = moe(b, x if small is None else ops.mul_mat(small, x), il, experts)

@@ -15,7 +15,7 @@ from kvwise.memory.compute.pieces import attention, embed, norm, output
 from kvwise.memory.compute.pieces.decoder import Attention, last_rows
 from kvwise.memory.compute.pieces.ffn import ffn
 from kvwise.memory.compute.pieces.linear import linear, of_experts
-from kvwise.memory.compute.pieces.moe import GATING, Moe, moe, probabilities, weights_of
+from kvwise.memory.compute.pieces.moe import Moe, gating_of, moe, probabilities, weights_of
 from kvwise.memory.compute.pieces.qkv import qkv
 from kvwise.memory.compute.pieces.rope import rope
 
@@ -130,7 +130,7 @@ def _routed_values(b: Builder, x: Tensor, il: int) -> Tensor:
     """V as the weighted sum of what the chosen value experts make."""
     model, n, used = b.model, x.ne[1], b.model.n_value_expert_used
     how = Moe(
-        gating=GATING[model.expert_gating_func],
+        gating=gating_of(model),
         norm=model.expert_weights_norm,
         scale=model.expert_weights_scale,
     )

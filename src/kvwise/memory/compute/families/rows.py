@@ -7,7 +7,7 @@ from functools import partial
 
 from kvwise.memory.compute.builder import Builder
 from kvwise.memory.compute.pieces.decoder import Attention, Decoder, build
-from kvwise.memory.compute.pieces.moe import GATING, Moe
+from kvwise.memory.compute.pieces.moe import Moe, gating_of
 
 Build = Callable[[Builder], None]
 
@@ -34,7 +34,7 @@ def weighted(**options: object) -> Callable[[Builder, int], Moe]:
         if chosen.get("norm") == "given":
             chosen["norm"] = model.expert_weights_norm
         if chosen.get("gating") == "given":
-            chosen["gating"] = GATING[model.expert_gating_func]
+            chosen["gating"] = gating_of(model)
         return Moe(scale=model.expert_weights_scale, **chosen)  # type: ignore[arg-type]
 
     return of

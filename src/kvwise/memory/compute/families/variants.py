@@ -21,7 +21,7 @@ from kvwise.memory.compute.pieces.decoder import (
 )
 from kvwise.memory.compute.pieces.ffn import ffn
 from kvwise.memory.compute.pieces.linear import linear
-from kvwise.memory.compute.pieces.moe import GATING, Moe, moe
+from kvwise.memory.compute.pieces.moe import Moe, gating_of, moe
 from kvwise.memory.compute.pieces.qkv import qkv
 
 
@@ -94,7 +94,7 @@ def _smallthinker(b: Builder) -> None:
     """The router reads the layer's input, before attention."""
     how = Decoder()
     model = b.model
-    gating = GATING[model.expert_gating_func]
+    gating = gating_of(model)
     x = start(b, how)
     for il in range(b.n_layer):
         step = model.n_no_rope_layer_step

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvwise import builds
+from kvwise.gguf.model import Model
 from kvwise.memory.compute import ops
-from kvwise.memory.compute.builder import Builder
+from kvwise.memory.compute.builder import Builder, Unbuildable
 from kvwise.memory.compute.graph import Tensor
 from kvwise.memory.compute.pieces.ffn import Act, activate, clamp_of
 from kvwise.memory.compute.pieces.linear import of_experts, scaled
@@ -22,6 +23,15 @@ _WIDE_INPUTS = frozenset({"mistral4"})
 
 GATING: dict[int, Gating] = {1: "softmax", 2: "sigmoid", 3: "softmax_weight", 4: "sqrt_softplus"}
 """By `expert_gating_func` of the metadata."""
+
+
+def gating_of(model: Model) -> Gating:
+    """How the model's experts are chosen. Raises Unbuildable for a kind that llama.cpp aborts on
+    (src/llama-graph.cpp build_moe_ffn, b10605)."""
+    kind = GATING.get(model.expert_gating_func)
+    if kind is None:
+        raise Unbuildable(f"no router of kind {model.expert_gating_func}: llama.cpp would abort")
+    return kind
 
 
 @dataclass(frozen=True, slots=True)
