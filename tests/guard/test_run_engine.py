@@ -1,0 +1,163 @@
+"""The real engine under `kvwise run`: it steps down for real, serves, and leaves nothing behind.
+
+The embedded engine runs on any machine. A llama-server that loads onto a virtual device needs
+llama.cpp's own tools (oracle.tools), one with Vulkan needs KVWISE_TEST_VULKAN (its path) and a
+Vulkan driver; a software one will do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from guard.running import Running, gone
+from kvwise.engine.virtual import VirtualDevices, VirtualGPU
+from kvwise.units import GIB, MIB
+from models import smollm2
+from oracle.tools import MARKS, folder
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine")]
+LOAD_S = 180.0
+QUICK = ("-np", "1", "-t", "1", "--no-warmup")
+EMBEDDED = ("--engine", "embedded")
+KIB_LIMIT = 1_330_000
+"""Between what the embedded engine needs for 32,768 tokens in f16 (1,511,144 KiB of address space,
+b11549) and in q8_0 (1,165,576 KiB)."""
+
+
+def ask(url: str, prompt: str, n_predict: int, key: str = "") -> dict[str, object]:
+    body = json.dumps({"prompt": prompt, "n_predict": n_predict, "temperature": 0}).encode()
+    headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
+    request = urllib.request.Request(url + "/completion", data=body, headers=headers)
+    with urllib.request.urlopen(request, timeout=LOAD_S) as answer:
+        return dict(json.load(answer))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_AS as Linux enforces it")
+def test_a_host_without_enough_memory_gets_smaller_settings() -> None:
+    line = ("-m", str(smollm2()), "-c", "32768", "-fit", "off", *QUICK)
+    with Running(*EMBEDDED, *line, before=f"ulimit -v {KIB_LIMIT}") as running:
+        ready = running.until("ready", LOAD_S)
+        assert ask(ready["url"], "Once", 2)["tokens_predicted"] == 2
+        running.send(signal.SIGTERM)
+        assert running.wait() == 0
+    (failed,), (step,) = running.named("failed"), running.named("step")
+    assert failed["cause"] == "kv-alloc-oom"
+    assert failed["asked_bytes"] == 30 * 2 * 3 * 64 * 2 * 32768  # layers, K V, heads, width, f16
+    assert step["changes"] == {"-ctk": ["f16", "q8_0"], "-ctv": ["f16", "q8_0"]}
+    assert step["frees_bytes"] == failed["asked_bytes"] * 15 // 32  # q8_0 is 17/32 of f16
+    assert gone(ready["pid"])
+
+
+def test_from_a_model_to_a_server_with_one_command() -> None:
+    with Running(*EMBEDDED, str(smollm2()), "--api-key", "k", *QUICK) as running:
+        ready = running.until("ready", LOAD_S)
+        assert ready["launch"]["n_ctx"] == 8192  # all that the model was trained for
+        assert ask(ready["url"], "The", 2, "k")["tokens_predicted"] == 2
+        refused = ask_refused(ready["url"])
+        assert refused == 401
+        os.kill(ready["pid"], signal.SIGKILL)
+        assert running.wait() == 137
+    assert running.named("died")[0]["cause"] == "killed"
+
+
+def ask_refused(url: str) -> int:
+    try:
+        ask(url, "The", 1, "wrong")
+    except urllib.error.HTTPError as error:
+        return error.code
+    return 200
+
+
+def test_an_answer_that_is_cut_off_and_a_prompt_too_long_are_told() -> None:
+    with Running(*EMBEDDED, "-m", str(smollm2()), "-c", "256", *QUICK) as running:
+        ready = running.until("ready", LOAD_S)
+        assert ask(ready["url"], "word " * 250, 40)["truncated"]
+        with pytest.raises(urllib.error.HTTPError):
+            ask(ready["url"], "word " * 400, 1)
+        kinds = {running.until("request", 30)["kind"], running.until("request", 30)["kind"]}
+        running.send(signal.SIGINT)
+        assert running.wait() == 0
+    assert kinds == {"truncated", "refused"}
+
+
+def test_no_orphan_of_the_real_engine_when_kvwise_is_killed_while_it_serves() -> None:
+    with Running(*EMBEDDED, "-m", str(smollm2()), "-c", "512", *QUICK) as running:
+        ready = running.until("ready", LOAD_S)
+        running.process.kill()
+        assert gone(ready["pid"])
+
+
+def test_a_missing_model_is_told_at_once(tmp_path: Path) -> None:
+    with Running(*EMBEDDED, "-m", str(tmp_path / "none.gguf")) as running:
+        assert running.wait() == 1
+    assert not running.named("start")
+
+
+class TestVirtual:
+    """A real llama-server on a GPU that is not here and has a limit for one block."""
+
+    pytestmark = MARKS
+
+    def run(self, block: int, *words: str) -> tuple[Running, VirtualDevices]:
+        card = VirtualGPU(6 * GIB, 5 * GIB, largest_block_bytes=block)
+        with VirtualDevices([card], (5,)) as server:
+            line = (*words, "--rpc", server.endpoint, "-dev", "RPC0", *QUICK)
+            with Running("--engine", str(folder() / "llama-server"), *line) as running:
+                running.until("ready", LOAD_S)
+                running.send(signal.SIGTERM)
+                assert running.wait() == 0
+            return running, server
+
+    def test_a_fragmented_card(self) -> None:
+        running, server = self.run(120 * MIB, str(smollm2()))
+        assert [event["cause"] for event in running.named("failed")] == ["kv-alloc-oom"]
+        (step,) = running.named("step")
+        assert step["knobs"] == ["reserve"]
+        granted = [one.size for one in server.allocations if one.granted]
+        refused = [one.size for one in server.allocations if not one.granted]
+        assert refused == [180 * MIB]
+        assert max(granted) < 120 * MIB
+
+    def test_a_card_that_takes_not_even_the_weights(self) -> None:
+        running, server = self.run(60 * MIB, str(smollm2()))
+        causes = [event["cause"] for event in running.named("failed")]
+        assert causes[0] == "weights-oom"
+        assert "kv-alloc-oom" in causes
+        knobs = [knob for step in running.named("step") for knob in step["knobs"]]
+        assert knobs[0] in ("reserve", "layers")
+        assert {"layers", "context"} <= set(knobs)
+        assert all(one.size <= 60 * MIB for one in server.allocations if one.granted)
+
+    def test_a_whole_command_keeps_what_was_fixed(self) -> None:
+        line = ("-m", str(smollm2()), "-c", "8192", "-ngl", "99", "-fit", "off")
+        running, _ = self.run(120 * MIB, *line)
+        (step,) = running.named("step")
+        assert step["changes"] == {"-ctk": ["f16", "q8_0"], "-ctv": ["f16", "q8_0"]}
+        argv = running.named("start")[-1]["argv"]
+        assert argv[1:9] == ["-m", str(smollm2()), "-c", "8192", "-ngl", "99", "-fit", "off"]
+
+
+@pytest.mark.slow
+def test_a_vulkan_device_that_refuses() -> None:
+    program = os.environ.get("KVWISE_TEST_VULKAN")
+    if not program:
+        pytest.skip("KVWISE_TEST_VULKAN names no llama-server with Vulkan")
+    card = "name=llvmpipe,total=2GiB,free=2GiB,kind=vulkan"
+    line = ("-m", str(smollm2()), "-c", "65536", "-ngl", "99", "-fit", "off", "--gpu", card, *QUICK)
+    env = {"GGML_VK_VISIBLE_DEVICES": "0"}
+    with Running("--engine", program, *line, before="ulimit -v 2700000", env=env) as running:
+        running.until("ready", LOAD_S)
+        running.send(signal.SIGTERM)
+        assert running.wait() == 0
+    (failed,) = running.named("failed")
+    assert failed["cause"] == "kv-alloc-oom"
+    assert failed["buffer"] == "Vulkan0"
+    assert running.named("step")[0]["changes"]["-ctk"] == ["f16", "q8_0"]
