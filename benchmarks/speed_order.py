@@ -118,7 +118,7 @@ def here(
 
 def _run(tool: Path, path: Path, threads: int, kind: str) -> list[str]:
     words = [str(tool), "-m", str(path), "-t", str(threads), "-fa", "1", "-ctk", kind, "-ctv", kind,
-             "-p", "256", "-n", "32", "-d", "0,2048", "-r", "4", "-ngl", "0",
+             "-p", "128", "-n", "16", "-d", "0,1024", "-r", "3", "-ngl", "0",
              "-o", "jsonl"]  # fmt: skip
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()

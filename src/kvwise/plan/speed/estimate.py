@@ -130,7 +130,7 @@ def _bound(ledger: Ledger, parts: Sequence[Work], rates: dict[int, Rates]) -> Ph
     if most.device != HOST:
         name = ledger.devices[most.device].name
         return phrase("the memory of {name} takes {share} % of the time", name=name, share=share)
-    return phrase("the host's memory takes {share} % of the time", share=share)
+    return phrase("the host takes {share} % of the time", share=share)
 
 
 def _stands_on(ledger: Ledger, parts: Sequence[Work], rates: dict[int, Rates]) -> list[Phrase]:

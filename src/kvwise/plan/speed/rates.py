@@ -125,9 +125,9 @@ def of_host(host: Host | None, threads: int = 0) -> Rates:
             memory=memory[end] * (row.memory[end] if given else 1),
             matrix=cores * factors.CORE_FLOPS[end],
             attention=cores * factors.CORE_FLOPS[end] * row.attention[end],
-            vector=0,
+            vector=cores * factors.CORE_FLOPS[end],
             layer_s=row.layer_s[end],
-            per_weight=0,
+            per_weight=row.per_weight[end],
             half_batch=row.half_batch[end],
             bus=0,
         )

@@ -53,16 +53,22 @@ def decode(works: Sequence[Work], rates: Mapping[int, Rates], switches: int) -> 
 
 
 def decode_seconds(work: Work, rate: Rate, bus: float = 0) -> float:
-    """Seconds of one device's part of one generated token."""
-    seconds = work.read_bytes / rate.memory if work.read_bytes else 0.0
-    if work.read_bytes:
-        seconds += work.layers * rate.layer_s
-    if rate.vector:
-        weights = (work.matrix_flops + work.output_flops) / 2
-        seconds += weights * rate.per_weight / rate.vector
-    if work.foreign_cache and bus:
-        seconds += work.foreign_cache / bus
-    return seconds
+    """Seconds of one device's part of one generated token.
+
+    A processor reads and computes at the same time, and attention is work for it too.
+    """
+    if not work.read_bytes:
+        return work.foreign_cache / bus if work.foreign_cache and bus else 0.0
+    reads = work.read_bytes / rate.memory
+    weights = (work.matrix_flops + work.output_flops) / 2
+    unpacks = weights * rate.per_weight / rate.vector if rate.vector else 0.0
+    if work.device == HOST:
+        attends = work.attention_flops / rate.attention if rate.attention else 0.0
+        seconds = max(reads, unpacks + attends)
+    else:
+        seconds = reads + unpacks
+    seconds += work.layers * rate.layer_s
+    return seconds + (work.foreign_cache / bus if work.foreign_cache and bus else 0.0)
 
 
 def prompt(
