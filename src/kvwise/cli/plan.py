@@ -78,6 +78,9 @@ def command(
     **options: Any,
 ) -> int:
     theirs = {name: options.pop(name) for name in ("source", "name", "keep")}
+    words = words + [
+        each for word in theirs["keep"] if word.isdecimal() for each in ("--keep", word)
+    ]
     if theirs["source"] is not None:
         from kvwise.cli._from import advise  # noqa: PLC0415  (YAML and a dozen formats)
 

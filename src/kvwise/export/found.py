@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,8 @@ class Found:
 
     A program with other defaults than llama.cpp's has them among its words. `share` is the part
     of the layers on GPUs where a program counts no layers; `unread` says what was not understood.
+    `wrapper` are the words before llama.cpp's flags (`sudo llama-server`, `docker run ... IMAGE`),
+    `model_there` is what the model is called behind them, if that is not where it lies here.
     """
 
     words: tuple[str, ...]
@@ -25,6 +28,8 @@ class Found:
     tool: str = SERVER
     environ: Mapping[str, str] = field(default_factory=dict)
     share: float | None = None
+    wrapper: tuple[str, ...] = ()
+    model_there: str = ""
     unread: tuple[Phrase, ...] = ()
 
 
@@ -33,7 +38,7 @@ def number(values: Mapping[str, Any], key: str, default: int | None = None) -> i
     value = values.get(key)
     if value is None:
         return default
-    if isinstance(value, str) and value.strip().lstrip("+-").isdecimal() and len(value) < 20:
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d{1,18}\s*", value):
         value = int(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)

@@ -97,10 +97,11 @@ def is_mine(_name: str, text: str) -> bool:
 
 def read(text: str) -> list[Found]:
     """One per model. Raises SourceError."""
-    return [_model(each) for each in _models(_json.load(text))]
+    return [found_of(each) for each in _models(_json.load(text))]
 
 
-def _model(model: dict[str, Any]) -> Found:
+def found_of(model: dict[str, Any]) -> Found:
+    """A launch by the package with these arguments. Raises SourceError for odd ones."""
     layers = number(model, "n_gpu_layers", 0)
     mmap, lock = truth(model, "use_mmap", True), truth(model, "use_mlock", True)
     mode = "mmap+mlock" if mmap and lock else "mlock" if lock else None if mmap else "none"

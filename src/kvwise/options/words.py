@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import pairwise
 
 from kvwise.launch import Launch
@@ -11,10 +11,13 @@ from kvwise.options.table import normal, spellings
 from kvwise.text import Phrase, phrase
 
 
-def split_argv(argv: Sequence[str], own: Container[str] = ()) -> tuple[list[str], list[str]]:
+def split_argv(
+    argv: Sequence[str], own: Mapping[str, int] | Container[str] = ()
+) -> tuple[list[str], list[str]]:
     """(words for `read`, the rest): llama.cpp's options with their values are taken out.
 
-    `own` are flags that the caller keeps for itself although llama.cpp has them too (`--prompt`).
+    `own` are flags that the caller keeps for itself although llama.cpp has them too (`--prompt`);
+    where it counts their values, these stay with them whatever they look like (`--keep -c`).
     Everything after `--` belongs to the engine. Words that nobody knows stay in the rest, for the
     caller to complain about.
     """
@@ -31,8 +34,10 @@ def split_argv(argv: Sequence[str], own: Container[str] = ()) -> tuple[list[str]
             return engine + list(argv[at + 1 :]), rest
         option = None if flag in own else known.get(flag) or anywhere.get(flag)
         if option is None:
-            rest.append(word)
-            at += 1
+            shared = flag in known and isinstance(own, Mapping) and flag in own
+            count = 1 + (own[flag] if shared and isinstance(own, Mapping) else 0)
+            rest += argv[at : at + count]
+            at += count
             continue
         takes = option.kind_in(tool).takes
         engine += argv[at : at + 1 + takes]
