@@ -79,6 +79,7 @@ def public(path: Path) -> list[Row]:
 def predicted(row: dict[str, str]) -> Row | None:
     depth, tokens = int(row["depth"]), int(row["tokens"])
     words = ["-c", str(max(4096, depth + 4096)), "-ngl", "999", "-fa", "on", "-ub", row["ubatch"]]
+    words += row["flags"].split()
     gpus = devices(row["gpu"], row["backend"], int(row["gpus"]))
     ledger = account(
         model(row["model"], row["quant"]), Launch.parse(words), gpus, compute_mode="none"
@@ -90,8 +91,9 @@ def predicted(row: dict[str, str]) -> Row | None:
         found = estimate(ledger, 2 * middle).prompt
     if found is None:
         return None
-    setting = f"{row['model']} {row['quant']} {row['test']}{tokens}@{depth} -ub {row['ubatch']}"
-    name = f"{row['gpus']}x {row['gpu']} {row['backend']}"
+    what = f"{row['model']} {row['quant']} {row['test']}{tokens}@{depth}"
+    setting = f"{what} -ub {row['ubatch']} {row['flags']}".rstrip()
+    name = f"{row['gpus']}x {row['gpu']} {row['backend']}" if gpus else "CPU"
     return Row(
         row["use"], row["source"], name, setting, row["test"], float(row["tokens_per_s"]), found
     )
@@ -172,6 +174,8 @@ def ordered(rows: Sequence[Row]) -> tuple[int, int]:
 def report(title: str, rows: Sequence[Row], key: Callable[[Row], str]) -> None:
     """Figures over all rows, and over pairs of one group."""
     if len(rows) < 2:
+        for row in rows:
+            print(f"{title}: {row.measured:g}, predicted {row.predicted}")
         return
     rho = spearman([(row.measured, row.predicted.middle) for row in rows])
     right, clear = ordered(rows)
@@ -213,6 +217,7 @@ def main() -> int:
         ("generating, rows that the factors were set on", "tg", "set"),
         ("generating, rows that they were not", "tg", "check"),
         ("prompts, rows that the factors were set on", "pp", "set"),
+        ("prompts, rows that they were not", "pp", "check"),
     ):
         own = [row for row in rows if row.test == test and row.use == use]
         report(title, own, lambda row: row.source)

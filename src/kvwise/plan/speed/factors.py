@@ -1,7 +1,7 @@
 """What llama.cpp gets out of a device: shares of its nominal rates, from public measurements.
 
 Each row holds the two ends of what was seen (benchmarks/speed/rows.csv: 225 measurements of 50
-GPUs from builds of 2023 to 2026, each with its source, and 36 more that the ends were not set on;
+GPUs from builds of 2023 to 2026, each with its source, and 39 more that the ends were not set on;
 benchmarks/speed_order.py counts how many lie between the ends). Where no row was found the ends
 are wider, and `source` says so.
 """
