@@ -44,9 +44,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kept", default=str(cache_dir() / "against_fit.jsonl"))
     parser.add_argument("--losses")
     parser.add_argument("--only-theirs", action="store_true", help="ask llama.cpp alone, and keep")
-    parser.add_argument(
-        "--turns", type=int, default=40, help="cases asked once more, for the clock"
-    )
+    parser.add_argument("--turns", type=int, default=40, help="models asked about for the clock")
     parser.add_argument("--output")
     given = parser.parse_args()
     if not given.folder:
@@ -59,12 +57,12 @@ def main() -> None:
     tool = Path(given.folder) / "llama-fit-params"
     build = given.build or binary(tool).build or Launch().build
     asked = Asked(tool, build, Kept(Path(given.kept)), version())
+    turns = [] if given.only_theirs else _turns(asked, given)
     rows, failed = _rows(asked, given)
     if given.only_theirs:
         return
     if given.losses:
         _write(given.losses, losses.text(rows, asked.version))
-    turns = [_turn(asked, Case(**row["case"])) for row in rows[: given.turns]]
     wanted = sum(1 for _ in cases(given.grid))
     found = page.write(rows, turns, failed, page.Asked(build, given.grid, wanted))
     print(found)
@@ -97,9 +95,16 @@ def _rows(asked: Asked, given: argparse.Namespace) -> tuple[list[Row], list[str]
     return rows, failed
 
 
-def _turn(asked: Asked, case: Case) -> Row:
-    progress(f"for the clock: {case.name}")
-    return take_turns(asked, case)
+def _turns(asked: Asked, given: argparse.Namespace) -> list[Row]:
+    """The first cases of so many models, before anything else was asked in this process."""
+    first: dict[str, Case] = {}
+    for case in cases(given.grid):
+        first.setdefault(case.model, case)
+    turns = []
+    for case in list(first.values())[: given.turns + 1]:
+        progress(f"for the clock: {case.name}")
+        turns.append(take_turns(asked, case))
+    return turns[1:]  # the first one has loaded the program
 
 
 def _write(path: str, text: str) -> None:

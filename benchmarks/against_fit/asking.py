@@ -66,13 +66,20 @@ def ask(asked: Asked, case: Case, *, only_theirs: bool = False) -> Row:
     return row
 
 
+AGAIN = " again"
+_OTHER_MARGIN = 32 << 20
+
+
 def take_turns(asked: Asked, case: Case) -> Row:
-    """Both sides once more, one after the other, nothing kept: only for the clock."""
+    """Both sides, one after the other, nothing kept: only for the clock. Ours is asked once more
+    about the same model and cards with another margin: a next question."""
     with twin_of(case.model) as twin:
         other = _theirs(asked.tool, twin(), case)
         chosen = Launch.from_dict(other["launch"]) if other["launch"] else None
         mine = {kind: _ours(twin(), case, kind, chosen) for kind in CHECKED}
-    return {"theirs": other, **mine}
+        next_case = replace(case, margin=case.margin + _OTHER_MARGIN)
+        more = {kind + AGAIN: _ours(twin(), next_case, kind, chosen) for kind in CHECKED}
+    return {"theirs": other, **mine, **more}
 
 
 @contextmanager
