@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvwise.cli._ledger_view import lines_table, show_bars, show_launch, show_notes
@@ -44,7 +45,7 @@ def show_plan(
         flags = ", ".join(dict.fromkeys(kept))
         printer.bullets([phrase("kept as you asked: {flags}", flags=flags)])
     printer.text()
-    printer.table(lines_table(choice.ledger))
+    printer.table(_lines(choice))
     printer.text()
     show_bars(printer, choice.ledger, host=explain or not choice.ledger.devices)
     _show_alternatives(printer, plan, explain=explain)
@@ -57,6 +58,15 @@ def show_plan(
 
         show_confirmation(printer, confirmed)
     show_commands(printer, plan)
+
+
+def _lines(choice: Choice) -> Table:
+    """The bytes of each device by the engine's name for it, within 80 columns: the bars below
+    have the long one."""
+    table = lines_table(choice.ledger)
+    names = [Cell(line.buffer, "title") for line in choice.ledger.lines]
+    rows = [(name, *row[1:]) for name, row in zip(names, table.rows, strict=True)]
+    return replace(table, rows=rows)
 
 
 def _show_alternatives(printer: Printer, plan: Plan, *, explain: bool) -> None:
