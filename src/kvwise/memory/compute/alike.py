@@ -1,0 +1,44 @@
+"""Cache types that make one and the same graph, so that it is built once for all of them.
+
+With flash attention on the GPUs a cache is only looked at (views take no memory of their own), and
+what is read, written and cast around it depends on whether a type is quantized, not on which type
+it is. Not so where attention is left to another device, where part of the cache is on the host, or
+for f32, f16 and bf16 among each other. Kinds that were compared: KINDS; the proof is a comparison
+(tests/memory/compute/test_alike.py), not a rule of llama.cpp's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kvwise.device import Device
+from kvwise.gguf.model import Model
+from kvwise.memory import flash
+from kvwise.memory.backends import kind_of
+from kvwise.memory.context import Context
+from kvwise.memory.placement import HOST, Placement
+
+KINDS = frozenset({"cuda", "hip", "vulkan", "generic"})
+QUANTIZED = frozenset({"q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"})
+_SHOWN = "q8_0"
+"""The one that stands for all."""
+
+
+def as_one(
+    model: Model, context: Context, placement: Placement, devices: Sequence[Device]
+) -> Context:
+    """The context with the one type that stands for its own, if they make the same graph."""
+    if context.type_k not in QUANTIZED or context.type_v not in QUANTIZED:
+        return context
+    whole = context.offload_kqv and HOST not in (*placement.layers, placement.output)
+    known = all(kind_of(device).name in KINDS for device in devices)
+    if not (devices and whole and known and context.flash_attn) or context.mtp:
+        return context
+    shown = replace(context, type_k=_SHOWN, type_v=_SHOWN)
+    same = all(
+        flash.supported(model, context, devices[placement.of(layer)], layer)
+        and flash.supported(model, shown, devices[placement.of(layer)], layer)
+        for layer in flash.attention_layers(model, context)
+    )
+    return shown if same else context
