@@ -84,6 +84,13 @@ def test_a_small_heap_that_the_host_sees_is_counted_as_llama_cpp_does(card: Card
     assert found.outcome == "measured"
 
 
+def test_a_driver_that_tells_no_limits(card: Card) -> None:
+    found = card("allocation=0;buffer=0")
+    assert found.outcome == "measured"
+    assert found.all_blocks_bytes == found.ceiling_bytes
+    assert found.max_buffer_bytes == 16384 * MIB  # the largest heap
+
+
 def test_a_device_that_is_lost(card: Card) -> None:
     found = card("lost=1")
     note = next(note for note in found.notes if note.code == "driver")

@@ -61,7 +61,7 @@ void vkGetPhysicalDeviceProperties2(void *device, void *out) {
             put32(head, 24, (uint32_t)number("vendor", 0x1002));
             put32(head, 32, which == 'd' ? 2 : which == 'i' ? 1 : which == 'c' ? 4 : 3);
             snprintf((char *)head + 36, 256, "Fake Vulkan %c", (char)('A' + place));
-        } else if (head->type == 1000168000) put64(head, 24, 4096 * MIB);
+        } else if (head->type == 1000168000) put64(head, 24, (uint64_t)number("allocation", 4096) * MIB);
         else if (head->type == 1000413001) put64(head, 16, (uint64_t)number("buffer", 4095) * MIB);
         else if (head->type == 1000196000) {
             const char *ids = setting("drivers");

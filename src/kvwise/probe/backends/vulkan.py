@@ -233,7 +233,10 @@ class VulkanDriver:
             "driver_model": "WDDM" if sys.platform == "win32" else None,
             "unified": seen.kind == _INTEGRATED,
             "software": seen.kind == _SOFTWARE,
-            **self._limits(told, vk.at(maintenance4, "Q", 16)[0]),
+            **self._limits(
+                told or max((size for size, _ in memory.heaps), default=0),  # 0 = not told
+                vk.at(maintenance4, "Q", 16)[0],
+            ),
             "heaps": [
                 {
                     "size_bytes": size,
