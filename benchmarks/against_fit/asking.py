@@ -12,7 +12,7 @@ from pathlib import Path
 from grid import Case, header_of
 from judge import judge, judged
 from kept import Kept, Row
-from sides import engine_says, ours, theirs, timed
+from sides import Said, engine_says, ours, theirs, timed
 from verdict import room
 
 from kvwise.arch import describe
@@ -21,6 +21,7 @@ from kvwise.gguf.model import Model
 from kvwise.gguf.open import open_header
 from kvwise.gguf.writer import write_twin
 from kvwise.launch import Launch
+from kvwise.memory.account import account
 from kvwise.plan.choose import Plan
 
 PLANS = ("same", "same context", "placed", "free", "placed free")
@@ -60,7 +61,7 @@ def ask(asked: Asked, case: Case, *, only_theirs: bool = False) -> Row:
             if kind in CHECKED and row[kind]["launch"]:
                 launch = json.dumps(row[kind]["launch"], sort_keys=True)
                 row[kind + " said"] = kept.ask(
-                    f"said {asked.build} {launch} {about}",
+                    f"said 2 {asked.build} {launch} {about}",
                     lambda kind=kind: _said(asked.tool, twin(), case, row[kind]),
                 )
     return row
@@ -174,4 +175,21 @@ def _fits(tool: Path, twin: Path, case: Case, launch: Launch) -> str:
     except (Refused, EngineError) as error:
         return f"refused: {error}"[:200]
     free = [device.free_bytes for device in case.devices]
-    return room(free, case.margin, list(said.low), list(said.high))
+    answer = room(free, case.margin, list(said.low), list(said.high))
+    if answer == "no" and _misjudged(describe(open_header(str(twin))), case, launch, said):
+        return "misjudged"
+    return answer
+
+
+def _misjudged(model: Model, case: Case, launch: Launch, said: Said) -> bool:
+    """The pass says what our ledger expects of a pass, and what is really reserved fits."""
+    try:
+        seen = account(model, launch, case.devices, compute_mode="no-alloc")
+        real = judge(model, launch, case.devices)
+    except KvwiseError:
+        return False
+    sizes = [line.total_bytes for line in seen.lines[: len(case.devices)]]
+    as_expected = all(
+        low <= size <= high for size, low, high in zip(sizes, said.low, said.high, strict=True)
+    )
+    return as_expected and real.keeps_margin

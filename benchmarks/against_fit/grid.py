@@ -9,14 +9,40 @@ from pathlib import Path
 
 from kvwise.arch import describe
 from kvwise.device import Device
+from kvwise.errors import Refused
 from kvwise.gguf.header import Header
 from kvwise.gguf.open import open_header
+from kvwise.launch import Launch
+from kvwise.memory.account import account
 from kvwise.units import GIB, MIB
 
 ZOO = Path(__file__).resolve().parents[2] / "tests" / "zoo"
-ONE = ((2,), (4,), (6,), (8,), (10,), (12,), (16,), (24,), (32,), (48,), (80,))
-TWO = ((4, 4), (8, 8), (12, 12), (24, 24), (12, 6), (6, 12), (24, 8), (48, 24))
+ONE: tuple[tuple[float, ...], ...] = (
+    (2,),
+    (4,),
+    (6,),
+    (8,),
+    (10,),
+    (12,),
+    (16,),
+    (24,),
+    (32,),
+    (48,),
+    (80,),
+)
+TWO: tuple[tuple[float, ...], ...] = (
+    (4, 4),
+    (8, 8),
+    (12, 12),
+    (24, 24),
+    (12, 6),
+    (6, 12),
+    (24, 8),
+    (48, 24),
+)
 SAMPLE = ((4,), (8,), (12,), (24,), (8, 8), (12, 6))
+SCARCE = ((0.4,), (0.7,), (0.5, 0.3))
+"""Shares of what a small model needs."""
 KINDS = ("generic", "cuda")
 
 
@@ -25,7 +51,7 @@ class Case:
     """One question: a model of the zoo, cards in GiB, their rules, and bytes to keep free."""
 
     model: str
-    cards: tuple[int, ...]
+    cards: tuple[float, ...]
     kind: str
     margin: int = 256 * MIB
 
@@ -37,10 +63,10 @@ class Case:
         """The cards: all of each is free, and no driver takes anything beside the buffers."""
         return tuple(
             Device(
-                f"{size} GiB",
+                f"{size:g} GiB",
                 self.kind,
-                size * GIB,
-                size * GIB,
+                round(size * GIB),
+                round(size * GIB),
                 index=number,
                 reserve_bytes=self.margin,
                 overhead_bytes=0,
@@ -50,7 +76,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        cards = "+".join(map(str, self.cards))
+        cards = "+".join(f"{size:g}" for size in self.cards)
         return f"{self.model}, {cards} GiB, {self.kind}, margin {self.margin // MIB} MiB"
 
 
@@ -67,14 +93,31 @@ def generating(*, tiny: bool) -> list[str]:
 
 def cases(which: str) -> Iterator[Case]:
     """`sample`: 60 models and 6 sets of cards; `full`: every model of a real size, every set;
-    `tiny`: the others on two sets. In an order that makes any first part a fair sample."""
-    models = generating(tiny=which == "tiny")
-    cards: tuple[tuple[int, ...], ...] = ONE + TWO
+    `tiny`: one small model of every architecture on cards smaller than its need.
+
+    In an order that makes any first part a fair sample.
+    """
+    models, dice = generating(tiny=which == "tiny"), random.Random("against fit")
     if which == "tiny":
-        models, cards = [name for name in models if name.startswith("tiny-")], ((2,), (4, 4))
-    dice = random.Random("against fit")
-    if which == "sample":
-        models, cards = dice.sample(models, min(60, len(models))), SAMPLE
-    found = [Case(model, each, kind) for model in models for each in cards for kind in KINDS]
+        models = [name for name in models if name.startswith("tiny-")]
+        found = [case for model in models for case in _scarce(model)]
+    else:
+        cards: tuple[tuple[float, ...], ...] = ONE + TWO
+        if which == "sample":
+            models, cards = dice.sample(models, min(60, len(models))), SAMPLE
+        found = [Case(model, each, kind) for model in models for each in cards for kind in KINDS]
     dice.shuffle(found)
     yield from found
+
+
+def _scarce(name: str) -> Iterator[Case]:
+    """Cards that hold a part of what the model takes at its full context, in whole MiB."""
+    model, vast = describe(header_of(name)), Device("vast", "generic", 1 << 40, 1 << 40)
+    try:
+        need = account(model, Launch(n_seq_max=1), [vast]).lines[0].total_bytes
+    except Refused:
+        return
+    for shares in SCARCE:
+        cards = tuple(max(1, round(share * need / MIB)) * MIB / GIB for share in shares)
+        for kind in KINDS:
+            yield Case(name, cards, kind, 2 * MIB)

@@ -50,7 +50,7 @@ def trouble(row: Row) -> Iterator[tuple[str, str]]:
         elif badly_traded(row, kind, verdict):
             yield kind, f"{verdict}; nothing as good in both is offered"
         said = row.get(f"{kind} said")
-        if said and said["fits"] not in ("yes", "unsure"):
+        if said and said["fits"] not in ("yes", "unsure", "misjudged"):
             yield kind, f"the engine's pass: fits {said['fits']}"
         for step, answer in (said["further"] if said else {}).items():
             if answer == "yes":
@@ -69,7 +69,7 @@ def text(rows: list[Row], version: str) -> str:
     lines += [f"Median processor time: {_times(rows)}", ""]
     for row, what in found:
         case = row["case"]
-        cards = "+".join(map(str, case["cards"]))
+        cards = "+".join(f"{size:g}" for size in case["cards"])
         lines.append(f"## {case['model']}, {cards} GiB, {case['kind']}, margin {case['margin']}")
         lines.append(f"- llama.cpp: {_shown(row['theirs'])}")
         for kind in dict.fromkeys(kind for kind, _ in what):

@@ -175,21 +175,23 @@ def _safety(rows: list[Row]) -> str:
             lines.append(
                 (
                     f"{NAMES[kind]}, by {said}", str(each.plans), str(each.fit["yes"]),
-                    str(each.fit["unsure"]), str(each.plans - each.fit["yes"] - each.fit["unsure"]),
+                    str(each.fit["unsure"]), str(each.fit["misjudged"]),
+                    str(each.plans - each.fit["yes"] - each.fit["unsure"] - each.fit["misjudged"]),
                     *(f"{step['no']} of {step.total()} ({step['unsure']} unsure, {step['yes']} fit)"
                       for step in steps),
                     f"{each.unused / MIB:,.1f}", f"{each.unused_theirs / MIB:,.1f}",
                 )
             )  # fmt: skip
     titles = (
-        "plans", "count", "fit", "within what is printed", "do not fit",
+        "plans", "count", "fit", "unsure", "fit, its pass sees more", "do not fit",
         "256 tokens more do not fit", "a layer more does not fit",
         "unused beside the margin, MiB (median)", "llama.cpp's",
     )  # fmt: skip
     return (
         "## Safe, and tight\n\nEach plan is put to llama.cpp's own no-alloc pass over the same "
         "virtual cards; CUDA cards that share a model cannot be shown to it that way, and are put "
-        "to the ledger of what is really reserved. \"Unsure\": llama.cpp prints whole MiB. Where "
+        'to the ledger of what is really reserved. "Unsure": llama.cpp prints whole MiB. "Sees '
+        'more": the pass says what it was expected to say, which is more than is reserved. Where '
         "256 tokens more would fit, another limit binds: the goal has enough, or a smaller cache "
         "type was not needed.\n\n" + _table(titles, lines)
     )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 Row = dict[str, Any]
@@ -27,15 +26,6 @@ def against(mine: Row | None, theirs: Row | None) -> str:
     if shorter or slower:
         return LOSS
     return WIN if longer or faster else TIE
-
-
-@dataclass(frozen=True, slots=True)
-class Safety:
-    """A plan before the engine's own pass. `fits`: yes, no, or unsure (within what is printed);
-    `further`: what the next step (256 tokens, one layer) would do: the same three words."""
-
-    fits: str
-    further: dict[str, str]
 
 
 def room(case_free: list[int], margin: int, low: list[int], high: list[int]) -> str:
