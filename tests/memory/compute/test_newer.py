@@ -1,0 +1,44 @@
+"""Graphs of architectures after b10605 that are in no measured zoo: the embedded engine decides.
+
+Its no-alloc pass over twins of small synthetic models, on the processor.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kvwise.engine.find import embedded
+from kvwise.launch import Launch
+from kvwise.simulate import simulation
+from kvwise.tiers import tiers
+from zoo_files import ZOO
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.xdist_group("engine"),
+    pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="no xllamacpp"),
+]
+NAMES = ("tiny-hy_v4", "tiny-hy_v4-dense")
+PLAIN = Launch(n_ctx=4096, n_batch=512, n_outputs_max=1, mmap=False, repack=False)
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {},
+    {"flash_attn": "off"},
+    {"n_seq_max": 3, "n_outputs_max": 3, "n_ubatch": 96},
+    {"n_seq_max": 2, "n_outputs_max": 2, "kv_unified": True, "type_k": "q8_0", "type_v": "q8_0"},
+    {"n_ctx": 20000, "n_ubatch": 1},
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda each: "-".join(each) or "plain")
+def test_the_engines_pass_says_the_same(name: str, settings: dict[str, Any]) -> None:
+    launch = replace(PLAIN, **settings)
+    said = simulation(str(ZOO / "newer" / f"{name}.json"), launch, engine=embedded())
+    beside = tiers(said)
+    assert beside.expected.host.basis["compute"] == "computed"
+    assert beside.agrees, [(row.part, row.expected, str(row.simulated)) for row in beside.wrong]
+    assert {row.part for row in beside.rows} >= {"weights", "context", "compute"}
