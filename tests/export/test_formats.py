@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 import compose_spec
+import lmstudio
 import mslex
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
+from lmstudio._kv_config import load_config_to_kv_config_stack
 
 from export_settings import LINES, NASTY, settings
 from kvwise.errors import SourceError, UsageError
@@ -228,6 +231,15 @@ def test_text_generation_webui_keeps_everything_else() -> None:
     assert "# by hand" in new
 
 
+@given(name=LINES)
+def test_text_generation_webui_finds_the_file_again(name: str) -> None:
+    """Its keys are regular expressions, matched from the start of the lower-cased name."""
+    asked = settings(name, "-c", "8192")
+    document = yaml.safe_load(text_generation_webui.write(asked, None).text)
+    (key,) = document
+    assert re.match(key.lower(), asked.file_name.lower())
+
+
 def test_text_generation_webui_says_the_rest_as_flags() -> None:
     words = ("-c", "8192", "-ctk", "q8_0", "-ctv", "q5_1", "-ncmoe", "7", "--swa-full", "-ngl", "9")
     written = text_generation_webui.write(settings("/m/a b.gguf", *words), None)
@@ -301,6 +313,28 @@ def test_lm_studio_says_what_a_share_is() -> None:
     assert fields["llm.load.llama.acceleration.offloadRatio"] == round(30 / 37, 4)
     assert written.notes
     assert [each.words for each in written.left_out] == [("--cache-type-k", "bf16")]
+
+
+def test_lm_studios_own_package_writes_the_same() -> None:
+    """The SDK of its makers turns a load configuration into the pairs that stand in the file."""
+    asked = settings("/m/a.gguf", "-c", "8192", "-ctk", "q8_0", "-ctv", "q5_1", "-fa", "on")
+    ours = {each["key"]: each["value"] for each in
+            json.loads(lm_studio.write(asked, None).text)["load"]["fields"]}  # fmt: skip
+    config = lmstudio.LlmLoadModelConfig(
+        context_length=8192,
+        flash_attention=True,
+        eval_batch_size=2048,
+        try_mmap=True,
+        keep_model_in_memory=False,
+        offload_kv_cache_to_gpu=True,
+        llama_k_cache_quantization_type="q8_0",
+        llama_v_cache_quantization_type="q5_1",
+    )
+    stack = load_config_to_kv_config_stack(config, lmstudio.LlmLoadModelConfig).to_dict()
+    theirs = {each["key"]: each["value"] for layer in stack["layers"]
+              for each in layer["config"]["fields"]}  # fmt: skip
+    assert len(theirs) == 8
+    assert theirs == {key: ours[key] for key in theirs}
 
 
 def test_llama_cpp_python_counts_types_as_ggml_does() -> None:

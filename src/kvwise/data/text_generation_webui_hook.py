@@ -15,6 +15,7 @@ and writes user_data/models/config-user.yaml. If either fails, the settings stay
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -92,7 +93,7 @@ def _apply(shared: Any, model: str | Path) -> None:
         if key != "loader" and hasattr(shared.args, key):
             setattr(shared.args, key, value)
     if values:
-        shared.user_config[f"{Path(model).name}$"] = dict(values)
+        shared.user_config[f"{re.escape(Path(model).name)}$"] = dict(values)
 
 
 def main(words: list[str]) -> int:

@@ -22,7 +22,7 @@ from kvwise.text import Phrase, phrase, template
 
 ABOUT = template("load settings of text-generation-webui")
 FILE = "config-user.yaml"
-PLACE = template("user_data/models/{file} of text-generation-webui; read when it starts")
+PLACE = template("user_data/models/config-user.yaml of text-generation-webui; read when it starts")
 
 TYPES = {"f16": "fp16", "q8_0": "q8_0", "q4_0": "q4_0"}
 _OWN = {"--host", "--port", "--alias", "--api-key"}
@@ -33,7 +33,7 @@ def write(settings: Settings, old: str | None) -> Written:
     """Raises SourceError for a file that is no such YAML, UsageError without a file's path."""
     document = _yaml.mapping(old)
     name = one_line(settings.file_name, phrase("config-user.yaml"))
-    model = _yaml.table(document, _yaml.text(_key(document, name)))
+    model = _yaml.table(document, _yaml.text(key_of(name)))
     pairs, left = keys(settings)
     model.pop("n_gpu_layers", None)
     for key, value in pairs.items():
@@ -43,8 +43,18 @@ def write(settings: Settings, old: str | None) -> Written:
     return Written(_yaml.dump(document, old), left, values=pairs)
 
 
-def _key(document: Mapping[Any, Any], name: str) -> str:
-    return next((key for key in document if isinstance(key, str) and key == f"{name}$"), f"{name}$")
+def key_of(name: str) -> str:
+    """The key that matches this file: as the UI would write it, unless that does not match.
+
+    >>> key_of("a+b.gguf")
+    'a\\\\+b\\\\.gguf$'
+    """
+    plain = f"{name}$"
+    try:
+        matches = re.match(plain.lower(), name.lower())
+    except re.error:
+        matches = None
+    return plain if matches else f"{re.escape(name)}$"
 
 
 def keys(settings: Settings) -> tuple[dict[str, Any], tuple[LeftOut, ...]]:

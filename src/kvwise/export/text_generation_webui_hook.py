@@ -16,7 +16,7 @@ from kvwise.text import template
 
 ABOUT = template("an extension of text-generation-webui that measures and plans at each load")
 FILE = "script.py"
-PLACE = template("user_data/extensions/kvwise/{file}; start text-generation-webui with "
+PLACE = template("user_data/extensions/kvwise/script.py; start text-generation-webui with "
                  "--extensions kvwise, or run the file itself with a model before")  # fmt: skip
 SCRIPT = True
 """It needs no model: the options of a plan go into the script."""
