@@ -2,8 +2,9 @@
 
 With flash attention on the GPUs a cache is only looked at (views take no memory of their own), and
 what is read, written and cast around it depends on whether a type is quantized, not on which type
-it is. Not so where attention is left to another device, where part of the cache is on the host, or
-for f32, f16 and bf16 among each other. Kinds that were compared: KINDS; the proof is a comparison
+it is. Not so where attention is left to another device, where part of the cache is on the host, for
+f32, f16 and bf16 among each other, or in T5, whose decoder copies its cache because it attends
+without flash attention. Kinds that were compared: KINDS; the proof is a comparison
 (tests/memory/compute/test_alike.py), not a rule of llama.cpp's.
 """
 
@@ -29,7 +30,7 @@ def as_one(
     model: Model, context: Context, placement: Placement, devices: Sequence[Device]
 ) -> Context:
     """The context with the one type that stands for its own, if they make the same graph."""
-    if context.type_k not in QUANTIZED or context.type_v not in QUANTIZED:
+    if context.type_k not in QUANTIZED or context.type_v not in QUANTIZED or model.has_encoder:
         return context
     whole = context.offload_kqv and HOST not in (*placement.layers, placement.output)
     known = all(kind_of(device).name in KINDS for device in devices)

@@ -38,6 +38,7 @@ _MODULES = {
         "minimax-m2 mellum llada-moe rnd1"
     ),
     "gated": "afmoe muse-glimmer laguna step35",
+    "clef": "clef",
     "hy4": "hy_v4",
     "indexed": "deepseek32 glm-dsa dots3note",
     "kimi": "kimi-linear kimi-k3 bailingmoe3",

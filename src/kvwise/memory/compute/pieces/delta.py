@@ -63,14 +63,16 @@ def attend(b: Builder, il: int, net: Net, *, flat: bool = False) -> Tensor:
     kept = recurrent.state_cache(b).n_rs_seq + 1
     if kept > 1:
         return _with_snapshots(b, il, net, kept)
-    if fused_steps(b) if net.q.ne[2] == 1 else fused_chunks(b):
-        out, state = _fused(net)
-    elif net.q.ne[2] == 1:
-        out, state = _stepped(net)
-    else:
-        out, state = _chunked(net)
+    out, state = once(b, net)
     recurrent.write(b, "s", il, state, flat=flat)
     return out
+
+
+def once(b: Builder, net: Net) -> tuple[Tensor, Tensor]:
+    """Results, and the new states, which nobody has kept yet."""
+    if fused_steps(b) if net.q.ne[2] == 1 else fused_chunks(b):
+        return _fused(net)
+    return _stepped(net) if net.q.ne[2] == 1 else _chunked(net)
 
 
 def _result(made: Tensor, net: Net) -> Tensor:
