@@ -76,6 +76,12 @@ def test_one_graph_for_all_quantized_caches(name: str, monkeypatch: pytest.Monke
     assert _compared(name, FEW, monkeypatch) > 0
 
 
+def test_a_decoder_that_copies_its_cache_has_a_graph_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert _compared("tiny-t5", FEW, monkeypatch) == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(ZOO.glob("*.json.gz")), ids=lambda path: path.name)
 def test_in_the_whole_zoo(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
