@@ -86,8 +86,12 @@ class Search:
 
     @cached_property
     def least(self) -> int:
-        """Tokens that a slot must hold."""
-        return self.goal.least(self.trained)
+        """Tokens that a slot must hold: what a purpose would like gives way to a fixed context."""
+        least, goal = self.goal.least(self.trained), self.goal
+        counted = (goal.prompt_tokens, goal.predict_tokens, goal.conversation)
+        if "n_ctx" in self.fixed and all(tokens is None for tokens in counted):
+            return min(least, (self.base.n_ctx or self.trained) // self.slots)
+        return least
 
     @cached_property
     def most(self) -> int:
