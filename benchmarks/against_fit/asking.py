@@ -22,6 +22,7 @@ from kvwise.gguf.open import open_header
 from kvwise.gguf.writer import write_twin
 from kvwise.launch import Launch
 from kvwise.memory.account import account
+from kvwise.memory.placement import select
 from kvwise.plan.choose import Plan
 
 PLANS = ("same", "same context", "placed", "free", "placed free")
@@ -61,7 +62,7 @@ def ask(asked: Asked, case: Case, *, only_theirs: bool = False) -> Row:
             if kind in CHECKED and row[kind]["launch"]:
                 launch = json.dumps(row[kind]["launch"], sort_keys=True)
                 row[kind + " said"] = kept.ask(
-                    f"said 2 {asked.build} {launch} {about}",
+                    f"said 3 {asked.build} {launch} {about}",
                     lambda kind=kind: _said(asked.tool, twin(), case, row[kind]),
                 )
     return row
@@ -174,7 +175,8 @@ def _fits(tool: Path, twin: Path, case: Case, launch: Launch) -> str:
         said = engine_says(tool, twin, case, launch)
     except (Refused, EngineError) as error:
         return f"refused: {error}"[:200]
-    free = [device.free_bytes for device in case.devices]
+    used = select(launch, case.devices)
+    free = [device.free_bytes for device in used]
     answer = room(free, case.margin, list(said.low), list(said.high))
     if answer == "no" and _misjudged(describe(open_header(str(twin))), case, launch, said):
         return "misjudged"
@@ -188,7 +190,7 @@ def _misjudged(model: Model, case: Case, launch: Launch, said: Said) -> bool:
         real = judge(model, launch, case.devices)
     except KvwiseError:
         return False
-    sizes = [line.total_bytes for line in seen.lines[: len(case.devices)]]
+    sizes = [line.total_bytes for line in seen.lines if not line.host]
     as_expected = all(
         low <= size <= high for size, low, high in zip(sizes, said.low, said.high, strict=True)
     )

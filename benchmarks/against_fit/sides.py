@@ -18,7 +18,7 @@ from kvwise.engine.virtual import VirtualDevices, VirtualGPU
 from kvwise.errors import EngineError
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
-from kvwise.memory.placement import buffer_name
+from kvwise.memory.placement import buffer_name, select
 from kvwise.plan.choose import Plan, plan
 from kvwise.plan.goal import Goal
 from kvwise.units import MIB
@@ -105,13 +105,18 @@ class Said:
 
 
 def engine_says(tool: Path, twin: Path, case: Case, launch: Launch) -> Said:
-    """The engine's own no-alloc pass over our launch. Raises Refused, EngineError."""
-    with VirtualDevices(map(VirtualGPU.of, case.devices)) as gpus:
-        said = fit.measure(tool, twin, launch, gpus, limit_s=600)
+    """The engine's own no-alloc pass over our launch, on the cards that the launch uses.
+
+    Raises Refused, EngineError.
+    """
+    used = select(launch, case.devices)
+    main_gpu = 0 if launch.split_mode == "none" else launch.main_gpu
+    asked = replace(launch, devices=(), main_gpu=main_gpu)
+    with VirtualDevices(map(VirtualGPU.of, used)) as gpus:
+        said = fit.measure(tool, twin, asked, gpus, limit_s=600)
     assert any(row.device == HOST for row in said.rows)  # noqa: S101 (else its log was cut)
-    lines = tell(said, case.devices)[: len(case.devices)]
     low, high = [], []
-    for (each,) in lines:
+    for (each,) in tell(said, used)[: len(used)]:
         parts = (each.weights, each.context, each.compute)
         low.append(sum(part.low for part in parts))
         high.append(sum(part.high for part in parts))
