@@ -40,9 +40,16 @@ def test_plan_is_the_function_whatever_was_imported_before() -> None:
     )
 
 
+def test_diagnose_is_the_function_whatever_was_imported_before() -> None:
+    code = "import kvwise.diagnose.rules, kvwise; print(callable(kvwise.diagnose))"
+    assert _python(code) == "True"
+    code = "from kvwise.diagnose import diagnose; import kvwise; print(kvwise.diagnose is diagnose)"
+    assert _python(code) == "True"
+
+
 def test_import_loads_nothing_of_the_rest() -> None:
     code = "import kvwise, sys; print([m for m in sys.modules if m.startswith('kvwise.')])"
-    assert _python(code) == "['kvwise.plan']"
+    assert _python(code) == "['kvwise.diagnose', 'kvwise.plan']"
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -58,6 +65,8 @@ def test_the_example_of_the_documentation() -> None:
     assert ledger.caches[0].nbytes == 8192 * 78_336
     made = kvwise.plan(model, [gpu], kvwise.Goal(prompt_tokens=3982))
     assert made.predict_tokens_max is not None
+    found = kvwise.diagnose(["llama_init_from_model: V cache quantization requires flash_attn"])
+    assert found.findings[0].kind == "fa-required"
     assert made.predict_tokens_max == made.choice.ledger.context.n_ctx_seq - 3982
     with pytest.raises(kvwise.Refused):
         kvwise.account(model, kvwise.Launch.parse(["-fa", "off", "-ctv", "q8_0"]), [gpu])

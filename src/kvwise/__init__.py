@@ -7,6 +7,7 @@
     gpu = kvwise.Device.of("RTX 4060")  # or kvwise.devices()
     ledger = kvwise.account(model, launch, [gpu])  # raises kvwise.Refused
     plan = kvwise.plan(model, [gpu], kvwise.Goal(prompt_tokens=3982))
+    cause = kvwise.diagnose(open("server.log", "rb")).findings[0].cause
 
 The names are loaded when they are first used, so that `import kvwise` costs nothing.
 """
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kvwise.device import Device, Host
+    from kvwise.diagnose.finding import Diagnosis
+    from kvwise.diagnose.read import diagnose
     from kvwise.errors import (
         DoesNotFit,
         EngineError,
@@ -43,6 +46,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Choice",
     "Device",
+    "Diagnosis",
     "DoesNotFit",
     "EngineError",
     "Goal",
@@ -61,6 +65,7 @@ __all__ = [
     "UsageError",
     "account",
     "devices",
+    "diagnose",
     "open_model",
     "plan",
 ]
@@ -68,6 +73,7 @@ __all__ = [
 _HOME = {
     "Choice": "plan.choose",
     "Device": "device",
+    "Diagnosis": "diagnose.finding",
     "DoesNotFit": "errors",
     "EngineError": "errors",
     "Goal": "plan.goal",
@@ -86,14 +92,16 @@ _HOME = {
     "UsageError": "errors",
     "account": "memory.account",
     "devices": "here",
+    "diagnose": "diagnose.read",
     "open_model": "opening",
     "plan": "plan.choose",
 }
 
-# `kvwise.plan` is a function and a package. Importing a package binds it here only the first
-# time, so do that now and let the name go: the function is what stays.
-import_module("kvwise.plan")
-globals().pop("plan", None)
+# `kvwise.plan` and `kvwise.diagnose` are functions and packages. Importing a package binds it here
+# only the first time, so do that now and let the names go: the functions are what stays.
+for _name in ("diagnose", "plan"):
+    import_module(f"kvwise.{_name}")
+    globals().pop(_name, None)
 
 
 def __getattr__(name: str) -> object:

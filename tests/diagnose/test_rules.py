@@ -86,7 +86,7 @@ def test_a_rule_is_whole(rule: Rule) -> None:
     assert rule.memory or rule.pool in (None, "vram")
 
 
-# -- what somebody puts around a log changes nothing ------------------------------------------------
+# -- what somebody puts around a log changes nothing ----------------------------------------------
 
 
 def as_docker(lines: list[str]) -> list[str]:
@@ -103,7 +103,7 @@ AROUND = {
     "compose": lambda lines: [f"llama-1  | {line}" for line in lines],
     "router": lambda lines: [f"[34353] {line}" for line in lines],
     "lm studio": lambda lines: [f"2026-01-30 22:09:40 [DEBUG]\n {line}" for line in lines],
-    "local ai": lambda lines: [f"3:44PM DBG GRPC(abc-127.0.0.1:1): stderr {line}" for line in lines],
+    "local ai": lambda lines: [f"3:44PM DBG GRPC(ab-127.0.0.1:1): stderr {line}" for line in lines],
     "new prefix": lambda lines: [f"0.00.149.828 I {line}" for line in lines],
     "quoted": lambda lines: [f"> {line}" for line in lines],
     "quoted twice": lambda lines: [f"> > {line}" for line in lines],

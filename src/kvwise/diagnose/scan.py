@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from typing import NamedTuple
 
 from kvwise.diagnose.unwrap import unwrap
 from kvwise.engine import events as ev
 from kvwise.engine import failures, lines, log
 
+_SUSPECTS = 40
+_CHATTY = frozenset({b" time =", b"new prompt,", b"all slots are idle", b"print_timing"})
+"""What a server says for every request: after so many lines of it nothing new is in them."""
+_ENOUGH = 5000
+_NEW_LOAD = b"loaded meta data with"
 _MOST = 1 << 20  # bytes that wait for the end of a line
 _TAIL = 16 * 1024
 _WORD = re.compile(r"(?<=[^A-Za-z])[A-Za-z]{3,}(?=[^A-Za-z])")
@@ -43,6 +49,7 @@ class Scanner:
     _decoder: codecs.IncrementalDecoder | None = None
     _begun: bool = False
     _tail: bytes = b""
+    _heard: dict[bytes, int] = field(default_factory=dict)
 
     def feed(self, data: bytes) -> list[ev.Record]:
         """Records of the lines that `data` completes."""
@@ -79,21 +86,45 @@ class Scanner:
             data = _line_ends(data)
         records: list[ev.Record] = []
         number, seen = self.said.lines, 0
-        for start, end, suspect in _candidates(data):
+        for start, end, suspect, rows in self._candidates(data):
             number += data.count(b"\n", seen, start)
             seen = start
             raw = data[start:end].decode("utf-8", "replace")
-            found = False
-            for text in unwrap(raw):
-                line = log.split_line(number + 1, text)
-                event = log.read_line(line.text)
-                if event is not None:
-                    found = True
-                    records.append(ev.Record(line.number, line.level, line.text, event))
-            if suspect and not found and len(self.said.suspects) < 40:
+            found = self._read_line(number + 1, raw, rows)
+            records += found
+            if suspect and not found and len(self.said.suspects) < _SUSPECTS:
                 self.said.suspects.append((number + 1, raw.strip()[:400]))
         self.said.lines += data.count(b"\n") + (not data.endswith(b"\n"))
         return records
+
+    @staticmethod
+    def _read_line(number: int, raw: str, rows: list[int]) -> list[ev.Record]:
+        """What one line as it was kept says."""
+        records = []
+        texts = list(unwrap(raw))
+        for text in texts:
+            line = log.split_line(number, text)
+            same = len(texts) == 1 and text in raw  # nothing was unpacked that could hide a needle
+            event = _read_rows(line.text, rows) if same else log.read_line(line.text)
+            if event is not None:
+                records.append(ev.Record(number, line.level, line.text, event))
+        return records
+
+    def _candidates(self, data: bytes) -> Iterator[tuple[int, int, bool, list[int]]]:
+        """(start, end, looks like an error, rows to try) of the lines that hold a needle."""
+        words = set(data.translate(_LETTERS).split())
+        found: dict[int, tuple[int, bool, list[int]]] = {}
+        for needle in _needles():
+            heard = self._heard.get(needle.data, 0)
+            if (needle.word and needle.word not in words) or heard > _ENOUGH:
+                continue
+            hits = _mark(data, needle, found)
+            if hits and needle.data in _CHATTY:
+                self._heard[needle.data] = heard + hits
+            elif hits and needle.data == _NEW_LOAD:
+                self._heard.clear()
+        for start in sorted(found):
+            yield start, *found[start]
 
     def _finish_tail(self) -> None:
         texts = self._tail.replace(b"\r", b"\n").decode("utf-8", "replace").split("\n")
@@ -112,6 +143,21 @@ def scan(chunks: Iterable[bytes], scanner: Scanner | None = None) -> Iterator[ev
     for chunk in chunks:
         yield from scanner.feed(chunk)
     yield from scanner.close()
+
+
+def _mark(data: bytes, needle: _Needle, found: dict[int, tuple[int, bool, list[int]]]) -> int:
+    """Note every line that holds the needle; returns how many."""
+    hits, at = 0, data.find(needle.data)
+    while at >= 0:
+        start = data.rfind(b"\n", 0, at) + 1
+        end = data.find(b"\n", at)
+        end = len(data) if end < 0 else end
+        _, suspect, rows = found.get(start, (end, False, []))
+        rows.extend(needle.rows)
+        found[start] = (end, suspect or not needle.rows, rows)
+        hits += 1
+        at = data.find(needle.data, end)
+    return hits
 
 
 def _line_ends(data: bytes) -> bytes:
@@ -134,36 +180,58 @@ def _encoding(data: bytes) -> str | None:
     return None
 
 
+class _Row(NamedTuple):
+    """A pattern and what its match means; all rows stand in the order in which they are tried."""
+
+    pattern: re.Pattern[str]
+    make: Callable[[re.Match[str]], ev.Event | None]
+
+
+class _Needle(NamedTuple):
+    """Bytes to look for, a whole word in them (or b""), and the numbers of the rows behind it."""
+
+    data: bytes
+    word: bytes
+    rows: tuple[int, ...]
+
+
 @cache
-def _needles() -> tuple[tuple[bytes, bytes, bool], ...]:
-    """(needle, a whole word in it or b"", is it only a sign of an error), once each."""
-    needles = [row.needle for row in lines.ROWS]
-    needles += [row.needle for row in (*failures.ROWS, *failures.REMARKS)]
-    found = {}
-    for needle in dict.fromkeys((*needles, *_ERROR)):
+def _rows() -> tuple[tuple[str, _Row], ...]:
+    """(needle, row) of everything that `log.read_line` would try, in its order."""
+    told: list[tuple[str, _Row]] = [(row.needle, _Row(row.pattern, row.make)) for row in lines.ROWS]
+    for known, kind in ((failures.ROWS, ev.Failure), (failures.REMARKS, ev.Remark)):
+        told += [(row.needle, _Row(row.pattern, _maker(kind, row.code))) for row in known]
+    return tuple(told)
+
+
+def _maker(kind: type[ev.Failure | ev.Remark], code: str) -> Callable[[re.Match[str]], ev.Event]:
+    def make(match: re.Match[str]) -> ev.Event:
+        return kind(code, {key: value for key, value in match.groupdict().items() if value})
+
+    return make
+
+
+@cache
+def _needles() -> tuple[_Needle, ...]:
+    """Every needle once; those that are only signs of an error have no rows."""
+    rows: dict[str, list[int]] = {needle: [] for needle in _ERROR}
+    for number, (needle, _) in enumerate(_rows()):
+        rows.setdefault(needle, []).append(number)
+    found = []
+    for needle, numbers in rows.items():
         words = sorted(_WORD.findall(needle), key=len)
-        found[needle] = (
-            needle.encode(),
-            words[-1].encode() if words else b"",
-            needle in _ERROR and needle not in needles,
-        )
-    return tuple(found.values())
+        word = words[-1].encode() if words else b""
+        found.append(_Needle(needle.encode(), word, tuple(numbers)))
+    return tuple(found)
 
 
-def _candidates(data: bytes) -> list[tuple[int, int, bool]]:
-    """(start, end, looks like an error) of the lines that hold a needle, in order."""
-    words = set(data.translate(_LETTERS).split())
-    starts: dict[int, tuple[int, bool]] = {}
-    for needle, word, error in _needles():
-        if word and word not in words:
-            continue
-        at = data.find(needle)
-        while at >= 0:
-            start = data.rfind(b"\n", 0, at) + 1
-            end = data.find(b"\n", at)
-            end = len(data) if end < 0 else end
-            known = starts.get(start)
-            if known is None or (error and not known[1]):
-                starts[start] = (end, error)
-            at = data.find(needle, end)
-    return [(start, *starts[start]) for start in sorted(starts)]
+def _read_rows(text: str, numbers: list[int]) -> ev.Event | None:
+    """`log.read_line`, when it is known which needles the line holds."""
+    text = text[: log.MATCHED]
+    rows = _rows()
+    for number in sorted(numbers):
+        row = rows[number][1]
+        match = row.pattern.search(text)
+        if match:
+            return row.make(match)
+    return None

@@ -16,7 +16,8 @@ from kvwise.engine import failures, lines
 
 MAX_LINE = 64 * 1024
 """Longer lines are cut: a real line is some hundred characters, and the rest is someone's data."""
-_MATCHED = 4096  # characters of a line that are looked at
+MATCHED = 4096
+"""Characters of a line that are looked at."""
 
 _PREFIX = re.compile(r"(?:\d{1,6}\.\d\d\.\d{3}\.\d{3} )?(?:([IWEDT]) )?")
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,16}[A-Za-z]")
@@ -41,7 +42,7 @@ def split_line(number: int, raw: str) -> Line:
 
 def read_line(text: str) -> ev.Event | None:
     """What one line says, or None."""
-    text = text[:_MATCHED]
+    text = text[:MATCHED]
     for row in lines.ROWS:
         if row.needle in text:
             match = row.pattern.search(text)

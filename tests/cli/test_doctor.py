@@ -1,0 +1,156 @@
+"""`kvwise doctor` as a person and as a program sees it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kvwise.diagnose.machine import checks
+from kvwise.diagnose.variables import changing
+
+from .conftest import QWEN, ROOT, Kvwise
+
+LOGS = ROOT / "tests/diagnose/logs"
+KV = str(LOGS / "device-cache-b10605.log")
+HEALTHY = str(LOGS / "healthy-b10605.log")
+
+
+def test_a_failure_in_words(quick: Kvwise) -> None:
+    done = quick("doctor", KV)
+    assert done.code == 0
+    assert done.err == ""
+    assert "the KV cache does not fit: kv-alloc-oom (sure)" in done.out
+    assert "failed to allocate buffer for kv cache" in done.out
+    assert "-ctk q8_0 -ctv q8_0" in done.out
+    assert "what is short: GPU memory" in done.out
+    assert max(map(len, done.out.splitlines())) < 250
+
+
+def test_a_failure_in_chinese(quick: Kvwise) -> None:
+    done = quick("doctor", KV, "--lang", "zh")
+    assert "KV 缓存放不下" in done.out
+    assert "缺少的是：显存" in done.out
+
+
+def test_json(quick: Kvwise) -> None:
+    done = quick("doctor", KV, "--json")
+    assert done.json["schema"] == "kvwise/diagnosis/1"
+    assert done.json["findings"][0]["kind"] == "kv-alloc-oom"
+    assert done.json["refusal"]["part"] == "kv"
+    assert done.json["loads"] == []
+
+
+def test_exit_codes(quick: Kvwise) -> None:
+    assert quick("doctor", KV).code == 0
+    assert quick("doctor", KV, "--fail-on-findings").code == 3
+    assert quick("doctor", HEALTHY, "--fail-on-findings").code == 0
+    assert quick("doctor", "/nowhere/x.log").code == 1
+    assert quick("doctor", KV, "--nonsense").code == 2
+
+
+def test_nothing_wrong(quick: Kvwise) -> None:
+    done = quick("doctor", HEALTHY)
+    assert "the load went well" in done.out
+    assert "a warning that is not the failure" in done.out
+
+
+def test_something_unknown(quick: Kvwise, tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_text("starting\nfatal: the frobnicator failed\n")
+    done = quick("doctor", str(path))
+    assert "no rule knows these lines" in done.out
+    assert "line 2: fatal: the frobnicator failed" in done.out
+    assert "--verbosity 4" in done.out
+    assert quick("doctor", str(path), "--fail-on-findings").code == 0
+
+
+def test_standard_input(kvwise: Kvwise) -> None:
+    text = "V cache quantization requires flash_attn\n"
+    done = kvwise("doctor", "-", "--json", stdin=text)
+    assert done.json["findings"][0]["kind"] == "fa-required"
+
+
+def test_a_folder(quick: Kvwise, tmp_path: Path) -> None:
+    shutil.copy(KV, tmp_path / "a.log")
+    shutil.copy(HEALTHY, tmp_path / "b.txt")
+    (tmp_path / "c.gguf").write_bytes(b"GGUF")
+    (tmp_path / "sub").mkdir()
+    with gzip.open(tmp_path / "sub/d.log.gz", "wb") as file:
+        file.write(b"Remote RPC server crashed or returned malformed response\n")
+    done = quick("doctor", str(tmp_path))
+    assert done.out.index("a.log") < done.out.index("b.txt") < done.out.index("d.log.gz")
+    document = quick("doctor", str(tmp_path), "--json").json
+    kinds = [each["findings"][0]["kind"] for each in document["files"]]
+    assert kinds == ["kv-alloc-oom", "benign-warning", "rpc-unreachable"]
+    assert document["findings"][0]["kind"] in ("kv-alloc-oom", "rpc-unreachable")
+
+
+def test_an_empty_folder(quick: Kvwise, tmp_path: Path) -> None:
+    assert quick("doctor", str(tmp_path)).code == 1
+
+
+def test_how_the_process_ended(quick: Kvwise, tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_text("llama_kv_cache:        CPU KV buffer size =  1321.88 MiB\n")
+    done = quick("doctor", str(path), "--exit-code", "137", "--json")
+    assert done.json["outcome"] == "killed"
+    assert done.json["findings"][0]["kind"] == "kv-alloc-oom"
+    assert done.json["findings"][0]["memory_pool"] == "host-ram"
+
+
+def test_with_the_model(quick: Kvwise) -> None:
+    """What the log lacks is taken from the line: the model, its flags, the card."""
+    log = str(ROOT / "tests/diagnose/logs/written/cache.log")
+    done = quick("doctor", log, "-m", QWEN, "-c", "40960", "-np", "1", "--gpu", "RTX 4060")
+    assert "a plan that fits" in done.out
+    assert "llama-server -m" in done.out
+    document = quick("doctor", log, "-m", QWEN, "--gpu", "RTX 4060", "--json").json
+    assert document["numbers"]["basis"] == "file"
+    assert document["numbers"]["plan"]["schema"] == "kvwise/plan/1"
+
+
+def test_a_terminal_of_80_columns(terminal: Kvwise) -> None:
+    done = terminal("doctor", KV, columns=80)
+    assert done.code == 0
+    assert "kv-alloc-oom" in done.out
+
+
+def test_this_machine(quick: Kvwise, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GGML_CUDA_ENABLE_UNIFIED_MEMORY", "0")
+    done = quick("doctor")
+    assert done.code == 0
+    assert "memory" in done.out
+    assert "GGML_CUDA_ENABLE_UNIFIED_MEMORY=0" in done.out
+    assert quick("doctor", "--fail-on-findings").code == 3
+    document = quick("doctor", "--json").json
+    assert document["schema"] == "kvwise/machine/1"
+    assert {"name", "level", "message", "hint"} == document["checks"][0].keys()
+
+
+def test_an_engine_that_is_not_there(tmp_path: Path) -> None:
+    found = list(checks(str(tmp_path / "nothing"), {}))
+    assert (found[0].name, found[0].level) == ("engine", "bad")
+
+
+def test_variables() -> None:
+    told = {
+        "CUDA_VISIBLE_DEVICES": "",
+        "LLAMA_ARG_CTX_SIZE": "4096",
+        "HSA_OVERRIDE_GFX_VERSION": "10.3.0",
+        "PATH": "/bin",
+    }
+    found = {name: harms for name, _, _, harms in changing(told)}
+    assert found == {
+        "CUDA_VISIBLE_DEVICES": True,
+        "HSA_OVERRIDE_GFX_VERSION": True,
+        "LLAMA_ARG_CTX_SIZE": False,
+    }
+    assert [harms for *_, harms in changing({"CUDA_VISIBLE_DEVICES": "0"})] == [False]
+
+
+def test_json_is_one_document(quick: Kvwise) -> None:
+    assert json.loads(quick("doctor", KV, "--json").out)

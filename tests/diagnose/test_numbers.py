@@ -1,0 +1,267 @@
+"""What failed, what it asked, what we compute, what would fit; and claims that cannot be true."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kvwise
+from kvwise.diagnose import Diagnosis, diagnose
+from kvwise.diagnose.claims import claims_of
+from kvwise.diagnose.document import diagnosis_json
+from kvwise.diagnose.from_log import model_of
+from kvwise.engine.loaded import ModelLoad
+from kvwise.gguf.model import Model
+from kvwise.launch import Launch
+from kvwise.memory.account import account
+from kvwise.units import MIB
+
+ROOT = Path(__file__).parents[1]
+LOGS = Path(__file__).parent / "logs"
+ZOO = sorted((ROOT / "zoo/models").glob("*.json.gz"))
+FACTS = """
+print_info: arch             = qwen3
+print_info: n_ctx_train      = 40960
+print_info: n_embd           = 4096
+print_info: n_layer          = 36
+print_info: n_head           = 32
+print_info: n_head_kv        = 8
+print_info: n_embd_head_k    = 128
+print_info: n_embd_head_v    = 128
+print_info: n_embd_k_gqa     = 1024
+print_info: n_embd_v_gqa     = 1024
+print_info: n_ff             = 12288
+print_info: n_vocab          = 151936
+"""
+START = """
+build: 10605 (abcdef) with GNU 12.2.0
+llama_prepare_model_devices: using device CUDA0 (NVIDIA GeForce RTX 4060) - 7600 MiB free
+"""
+CONTEXT = """
+load_tensors: offloaded 37/37 layers to GPU
+load_tensors:        CUDA0 model buffer size =  4455.34 MiB
+llama_context: n_seq_max     = 1
+llama_context: n_ctx         = 40960
+llama_context: n_ctx_seq     = 40960
+llama_context: n_batch       = 2048
+llama_context: n_ubatch      = 512
+llama_context: flash_attn    = auto
+"""
+NO_CACHE = """
+ggml_backend_cuda_buffer_type_alloc_buffer: allocating 5760.00 MiB on device 0: cudaMalloc failed: out of memory
+alloc_tensor_range: failed to allocate CUDA0 buffer of size 6039797760
+llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache
+"""  # noqa: E501
+FULL = START + FACTS + CONTEXT + NO_CACHE
+
+
+@pytest.fixture(scope="module")
+def qwen() -> Model:
+    return kvwise.open_model(str(ROOT / "zoo/models/qwen3-8b.json.gz"))
+
+
+def test_from_the_log_alone() -> None:
+    found = diagnose(FULL)
+    refusal, numbers = found.refusal, found.numbers
+    assert refusal is not None
+    assert (refusal.buffer, refusal.part) == ("CUDA0", "kv")
+    assert refusal.asked_bytes == 5760 * MIB
+    assert refusal.free_bytes == 7600 * MIB
+    assert refusal.taken_bytes is not None
+    assert round(refusal.taken_bytes / MIB, 2) == 4455.34
+    assert refusal.computed_bytes == 5760 * MIB  # 36 layers x 8 heads x 128 x 2 sides x 2 bytes
+    assert numbers is not None
+    assert numbers.basis == "log"
+    saved = {option.flags: option.context_bytes for option in numbers.options}
+    assert saved["-ctk", "q8_0", "-ctv", "q8_0"] == 5760 * MIB * 17 // 32
+    assert saved["-c", "20480"] == 2880 * MIB
+    assert numbers.plan is None  # the weights are not known
+
+
+def test_with_the_model_a_plan_fits(qwen: Model) -> None:
+    found = diagnose(FULL, model=qwen)
+    numbers = found.numbers
+    assert numbers is not None
+    assert numbers.basis == "file"
+    assert [row.name for row in numbers.rows] == ["CUDA0"]
+    assert numbers.rows[0].agrees  # 4455.34 MiB of weights
+    assert numbers.plan is not None
+    assert numbers.plan.choice.ledger.fits
+    argv = numbers.plan.argv
+    launch = Launch.parse(argv[1:])
+    devices = numbers.plan.choice.ledger.devices
+    assert devices[0].free_bytes == 7600 * MIB
+    assert account(qwen, launch, devices).fits
+    assert not account(qwen, Launch.parse(["-c", "40960", "-np", "1"]), devices).fits
+
+
+def test_what_the_caller_says_wins(qwen: Model) -> None:
+    launch = Launch.parse(["-c", "4096", "-np", "1"])
+    device = kvwise.Device.of("RTX 4090")
+    found = diagnose(FULL, model=qwen, launch=launch, devices=[device])
+    assert found.numbers is not None
+    ledger = found.numbers.ledger
+    assert ledger is not None
+    assert ledger.context.n_ctx == 4096
+    assert ledger.devices[0].name == device.name
+
+
+def test_an_asked_context_is_kept_if_it_can_be(qwen: Model) -> None:
+    asked = "$ llama-server -m qwen.gguf -c 40960 -ngl 99\n"
+    numbers = diagnose(asked + FULL, model=qwen).numbers
+    assert numbers is not None
+    assert numbers.plan is not None
+    assert numbers.plan.choice.ledger.context.n_ctx == 40960
+    assert numbers.plan.choice.ledger.fits
+
+
+def test_real_loads_agree_with_the_ledger() -> None:
+    """Logs of SmolLM2 and Gemma 3 without their files: caches are recomputed to the byte."""
+    for path in sorted(LOGS.glob("healthy*.log")):
+        found = diagnose(path)
+        assert found.claims == ()
+        assert found.numbers is not None
+        caches = [row for row in found.numbers.rows if row.kind in ("cache", "context")]
+        assert caches
+        assert all(row.agrees for row in caches), path.stem
+
+
+def test_a_refused_setting_is_refused_by_our_rules_too() -> None:
+    found = diagnose(LOGS / "v-needs-flash-b10605.log")
+    assert found.numbers is not None
+    assert found.numbers.ledger is None or found.numbers.note is None
+
+
+def facts_of(model: Model) -> dict[str, str]:
+    """What a log prints of a header: scalars, and arrays that fit into 40 characters."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, bool):
+            return str(value).lower()
+        return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
+
+    facts = {key: text(value) for key, value in model.header.metadata.items()
+             if isinstance(value, bool | int | float | str | tuple)}  # fmt: skip
+    facts = {key: value for key, value in facts.items() if len(value) <= 40}
+    facts["arch"] = model.architecture
+    for name in ("n_head", "n_head_kv", "n_embd", "n_swa", "n_ff"):
+        value = getattr(model, name, None)
+        if isinstance(value, tuple) and value:
+            facts[name] = str(value[0]) if len(set(value)) == 1 else text(value)
+        elif value is not None:
+            facts[name] = text(value)
+    facts["n_vocab"] = str(model.n_vocab)
+    return facts
+
+
+@pytest.mark.parametrize("path", ZOO[::5], ids=lambda path: path.name.split(".json")[0])
+def test_caches_from_what_a_log_prints_are_right_or_unknown(path: Path) -> None:
+    model = kvwise.open_model(str(path))
+    told = model_of(ModelLoad(facts=facts_of(model)))
+    if told is None:
+        return
+    launch = Launch.parse(["-c", "8192", "-np", "1"])
+    try:
+        ours = account(model, launch, [], compute_mode="none")
+        theirs = account(told, launch, [], compute_mode="none")
+    except kvwise.KvwiseError:
+        return
+    assert [cache.nbytes for cache in theirs.caches] == [cache.nbytes for cache in ours.caches]
+
+
+def test_most_models_can_be_read_from_a_log() -> None:
+    models = [kvwise.open_model(str(path)) for path in ZOO[::8]]
+    told = [model_of(ModelLoad(facts=facts_of(model))) for model in models]
+    assert sum(each is not None for each in told) >= 0.8 * len(told)
+
+
+def test_a_log_that_says_too_little_gives_no_model() -> None:
+    assert model_of(None) is None
+    assert model_of(ModelLoad()) is None
+    assert model_of(ModelLoad(facts={"arch": "qwen3", "n_layer": "36"})) is None
+    assert model_of(ModelLoad(facts={"arch": "nonesuch", "n_layer": "3"})) is None
+
+
+LINE = "llama_kv_cache: size = {} MiB (  4096 cells,  36 layers,  1/1 seqs), K (f16): {} MiB, V (f16): {} MiB\n"  # noqa: E501
+
+
+def test_an_impossible_size_is_pointed_out() -> None:
+    found = diagnose(FACTS + LINE.format("576.00", "288.00", "288.00"))
+    assert found.claims == ()
+    found = diagnose(FACTS + LINE.format("288.00", "144.00", "144.00"))
+    first, second = found.claims
+    assert (first.what, first.printed_bytes, first.computed_bytes) == (
+        "main K", 144 * MIB, 288 * MIB,
+    )  # fmt: skip
+    assert second.what == "main V"
+    assert (first.layers, first.cells, first.width, first.type) == (36, 4096, 1024, "f16")
+
+
+def test_public_hyperparameters_give_public_sizes() -> None:
+    """No claim of a public log is called impossible when its own hyperparameters are printed."""
+    from engine.render import log_of
+
+    reports = json.loads((ROOT / "reports/allocations.dev.json").read_text())
+    checked = 0
+    for report in reports:
+        if report["hparams_source"] != "log":
+            continue
+        facts = [f"print_info: {name} = {value}" for name, value in report["hparams"].items()]
+        found = diagnose([*facts, *log_of(report, "new")], numbers=False)
+        assert found.case is not None
+        assert claims_of(found.case) == (), report["id"]
+        checked += 1
+    assert checked >= 10
+
+
+# -- the document ----------------------------------------------------------------------------------
+
+FIELDS = {"schema", "build", "model", "outcome", "findings", "measured"}
+FINDING = {"kind", "memory_is_the_cause", "memory_pool", "confidence", "evidence", "cause",
+           "remedies"}  # fmt: skip
+
+
+def check_document(found: Diagnosis) -> None:
+    document = json.loads(json.dumps(diagnosis_json(found)))
+    assert document.keys() >= FIELDS
+    assert document["schema"] == "kvwise/diagnosis/1"
+    assert document["outcome"] in {"ok", "refused", "crashed", "killed", "hung", "slow", "unknown"}
+    for finding in document["findings"]:
+        assert finding.keys() >= FINDING
+        assert finding["memory_pool"] in {None, "vram", "host-ram", "unified"}
+        assert all(line.keys() == {"line", "text"} for line in finding["evidence"])
+        assert all(remedy.keys() == {"text", "flags"} for remedy in finding["remedies"])
+    confidences = [finding["confidence"] for finding in document["findings"]]
+    assert confidences == sorted(confidences, reverse=True)
+    measured = document["measured"]
+    assert measured.keys() == {"model_mib", "kv", "rs", "compute_mib", "output_mib"}
+
+
+@pytest.mark.parametrize("path", sorted(LOGS.glob("*.log"))[::6], ids=lambda path: path.stem)
+def test_documents(path: Path) -> None:
+    check_document(diagnose(path))
+
+
+def test_the_document_of_everything_at_once(qwen: Model) -> None:
+    check_document(diagnose(FULL + LINE.format("1.00", "0.50", "0.50"), model=qwen))
+
+
+def test_measured_is_what_the_public_reports_say() -> None:
+    from engine.render import log_of
+
+    for report in json.loads((ROOT / "reports/allocations.dev.json").read_text()):
+        found = diagnosis_json(diagnose(log_of(report, "new"), numbers=False))["measured"]
+        said = report["measured"]
+        assert {k: round(v, 2) for k, v in found["model_mib"].items()} == {
+            k: round(v, 2) for k, v in said["model_mib"].items()
+        }
+        if any(cache["cache"] == "mtp-draft" for cache in said["kv"]):
+            continue  # its second cache is the draft's
+        if report["id"] == "qwen3-small-cuda-20k-q8kv":
+            continue  # two contexts in one process
+        assert [c["size_mib"] for c in found["kv"]] == [c["size_mib"] for c in said["kv"]]
+        assert [c["cells"] for c in found["kv"]] == [c["cells"] for c in said["kv"]]
+        assert [c["size_mib"] for c in found["rs"]] == [c["size_mib"] for c in said.get("rs", [])]

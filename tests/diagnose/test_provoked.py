@@ -1,0 +1,50 @@
+"""Failures provoked now, with real engines, are named from the log they leave.
+
+The embedded engine always; a llama-server where KVWISE_TEST_ENGINE names one. The logs that stay in
+`logs/` are those of `python tests/diagnose/provoke.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kvwise.diagnose import diagnose
+from kvwise.engine.find import Engine, find
+
+from .provoke import FAILURES, HEALTHY, run
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine")]
+
+ENGINES = ["embedded", *filter(None, [os.environ.get("KVWISE_TEST_ENGINE")])]
+ALWAYS = {"v-needs-flash", "cut-data", "missing-part", "missing-tensor", "slots", "no-cells",
+          "huge-context", "wrong-draft", "healthy"}  # fmt: skip
+"""Run with the embedded engine in every test run; all of them with a llama-server."""
+
+
+@pytest.fixture(params=ENGINES, scope="module")
+def engine(request: pytest.FixtureRequest) -> Engine:
+    if request.param == "embedded":
+        pytest.importorskip("xllamacpp")
+    return find(request.param)
+
+
+@pytest.mark.parametrize("name", [*FAILURES, *HEALTHY])
+def test_a_failure_is_named_from_its_log(name: str, engine: Engine, tmp_path: Path) -> None:
+    failure = (FAILURES | HEALTHY)[name]
+    if engine.kind not in failure.engines or not failure.live:
+        pytest.skip("not with this engine")
+    if engine.kind == "embedded" and name not in ALWAYS:
+        pytest.skip("with a llama-server only: KVWISE_TEST_ENGINE")
+    log, code = run(failure, engine, tmp_path)
+    found = diagnose(log, exit_code=None if failure.stop_at else code, numbers=False)
+    if not failure.kind:
+        assert found.blamed == ()
+        assert found.outcome == "ok"
+        return
+    first = found.findings[0]
+    assert first.kind == failure.kind
+    assert first.memory_is_the_cause == failure.memory
+    assert first.evidence or failure.kind == "hang"
