@@ -112,7 +112,7 @@ class Ledgers:
         moved = bool(launch.n_cpu_moe or launch.override_tensor)
         fewer = 0 <= launch.n_gpu_layers <= self.model.n_layer_all
         alike = replace(same, n_cpu_moe=0, override_tensor=(), n_gpu_layers=-1)
-        return same, (alike, moved, fewer), (launch.devices, launch.n_ubatch)
+        return same, (alike, moved, fewer), (alike, moved), (launch.devices, launch.n_ubatch)
 
 
 def _between(seen: Seen, n_ctx: int) -> tuple[int, ...]:

@@ -33,7 +33,8 @@ class Purpose:
 
 
 _BALANCED = (
-    "on_gpu", "enough", "quick", "aside", "quality", "fast", "ubatch", "context", "swift", "frugal",
+    "resident", "on_gpu", "enough", "quick", "aside", "quality", "fast", "ubatch", "context",
+    "swift", "frugal",
 )  # fmt: skip
 
 PURPOSES: dict[str, Purpose] = {
@@ -45,9 +46,14 @@ PURPOSES: dict[str, Purpose] = {
         512, 2 * MOST_TOKENS, "medium", ("context", "fast", "aside", "quality", "ubatch", "frugal")
     ),
     "max-speed": Purpose(
-        2048, 4096, "high", ("fast", "aside", "plain", "swift", "ubatch", "quality", "context")
+        2048,
+        4096,
+        "high",
+        ("resident", "fast", "aside", "plain", "swift", "ubatch", "quality", "context"),
     ),
-    "min-memory": Purpose(4096, 4096, "medium", ("on_gpu", "frugal", "quality"), grow=False),
+    "min-memory": Purpose(
+        4096, 4096, "medium", ("resident", "on_gpu", "frugal", "quality"), grow=False
+    ),
 }
 
 

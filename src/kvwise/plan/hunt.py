@@ -65,10 +65,12 @@ def _with_types(
 
 def _satisfies(search: Search, found: Candidate) -> bool:
     """Whether nothing else with the same cache types can be better for the goal."""
-    first = search.goal.terms.order[0]
-    if not found.full:
+    order = search.goal.terms.order
+    if not found.full or order[0] != "resident":
         return False
-    return first == "fast" or (first == "on_gpu" and found.slot_tokens >= search.goal.nearly)
+    if "enough" in order:
+        return found.slot_tokens >= search.goal.nearly
+    return order[1] == "fast"
 
 
 def _weakest_fits(search: Search, least: int) -> bool:

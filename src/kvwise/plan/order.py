@@ -37,13 +37,14 @@ def best(
     grades: Grades = SOURCED,
 ) -> Candidate:
     """The best candidate by the goal's own order; there must be one."""
-    first = min(grades.rank(each.pair) for each in candidates)
-    plain = min(each.host_read for each in candidates if grades.rank(each.pair) == first)
+    near = [each for each in candidates if _resident(each)] or candidates
+    first = min(grades.rank(each.pair) for each in near)
+    plain = min(each.host_read for each in near if grades.rank(each.pair) == first)
     field = _Field(goal, ubatches, grades, plain)
-    reaching = [(_on_gpu(each, field), _enough(each, field)) for each in candidates]
+    reaching = [(_on_gpu(each, field), _enough(each, field)) for each in near]
     fastest = min(
         each.host_read
-        for each, reached in zip(candidates, reaching, strict=True)
+        for each, reached in zip(near, reaching, strict=True)
         if reached == max(reaching)
     )
     field = replace(field, fastest=fastest)
@@ -54,6 +55,12 @@ def best(
 def _enough(candidate: Candidate, field: _Field) -> float:
     tokens = candidate.slot_tokens
     return math.inf if tokens >= field.goal.nearly else int(_STEPS * math.log2(max(1, tokens)))
+
+
+def _resident(candidate: Candidate) -> bool:
+    """The cache lies with its layers. From the host (`-nkvo`) the processor attends to it, which
+    costs long prompts far more than layers that are lent to the GPU for them."""
+    return candidate.launch.offload_kqv
 
 
 def _on_gpu(candidate: Candidate, field: _Field) -> float:
@@ -67,6 +74,7 @@ def _quick(candidate: Candidate, field: _Field) -> float:
 _VALUE: dict[str, Callable[[Candidate, _Field], float]] = {  # larger is better
     "context": lambda each, _: each.slot_tokens,
     "enough": _enough,
+    "resident": lambda each, _: _resident(each),
     "on_gpu": _on_gpu,
     "quick": _quick,
     "aside": lambda each, _: -each.aside,
