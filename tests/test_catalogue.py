@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 
@@ -129,6 +130,39 @@ def test_every_row_is_whole() -> None:
             assert gpu.gfx, gpu.name
         for seen in gpu.reported.values():
             assert seen > gpu.memory_mib_nominal // 4, gpu.name
+
+
+@pytest.mark.parametrize(
+    ("name", "mib", "processors", "bandwidth"),
+    [
+        ("RTX 3090", 24576, 82, 936), ("RTX 4090", 24576, 128, 1008), ("RTX 4060", 8192, 24, 272),
+        ("RTX 5090", 32768, 170, 1792), ("RTX 3060", 12288, 28, 360), ("T4", 16384, 40, 320),
+        ("GTX 1660 Ti", 6144, 24, 288), ("RTX 2080 Ti", 11264, 68, 616), ("L4", 24576, 58, 300),
+        ("A100 80GB PCIe", 81920, 108, 1935), ("H100", 81920, 132, 3350), ("P40", 24576, 30, 346),
+        ("7900 XTX", 24576, None, 960), ("Arc B580", 12288, None, 456),
+        ("M4 Max", 36864, None, 410),
+    ],
+)  # fmt: skip
+def test_figures_of_well_known_cards(
+    name: str, mib: int, processors: int | None, bandwidth: int
+) -> None:
+    gpu = find(name)
+    assert (gpu.memory_mib_nominal, gpu.sm_count) == (mib, processors)
+    assert gpu.bandwidth_gb_s == pytest.approx(bandwidth, rel=0.01)
+
+
+def test_a_better_name_is_no_smaller_card() -> None:
+    """Ti and SUPER have at least the multiprocessors of the card without them."""
+    compared = 0
+    for better in gpus():
+        base = re.sub(r" (Ti|SUPER)\b", "", better.name)
+        plain = next((gpu for gpu in gpus() if gpu.name == base), None)
+        if plain is None or base == better.name or not (plain.sm_count and better.sm_count):
+            continue
+        compared += 1
+        assert better.sm_count >= plain.sm_count, better.name
+        assert (better.bandwidth_gb_s or 0) >= (plain.bandwidth_gb_s or 0) * 0.9, better.name
+    assert compared > 20
 
 
 def test_typical_memory_by_system_and_display() -> None:

@@ -389,8 +389,12 @@ def test_a_card_that_others_use_is_left_alone(card: Card, monkeypatch: pytest.Mo
     assert (busy.outcome, "busy" in busy.has) == ("asked", True)
 
 
-def test_a_slice_of_a_card(card: Card) -> None:
-    assert "mig" in card(nvml="mig=1").has
+def test_a_slice_of_a_card(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvwise.probe.survey.running_engines", tuple)
+    found = card(nvml="mig=1;others=9000", full=False)  # others compute in other slices
+    assert found.outcome == "measured"
+    assert "mig" in found.has
+    assert (found.others_bytes, found.card_free_bytes, found.context_bytes) == (None, None, None)
 
 
 def test_a_prohibited_card(card: Card) -> None:

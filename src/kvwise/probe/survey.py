@@ -25,6 +25,7 @@ from kvwise.units import MIB
 _DISPLAY_MARGIN, _PER_MILLE, _MARGIN = 256 * MIB, 30, 64 * MIB
 _OTHERS = 512 * MIB  # what other computing programs may hold before a card counts as in use
 _SEARCH_S = 40.0
+_OF_A_CARD = ("others_bytes", "card_free_bytes")
 _HIDES = "CUDA_VISIBLE_DEVICES"
 _SHARES = {"failed": (7, 6, 4), "hung": (4,)}  # eighths to try when all could not be written
 ENGINES = ("llama-server", "llama-cli", "llama-bench", "llama-run", "llama-perplexity", "koboldcpp",
@@ -127,6 +128,8 @@ class _Backend:
         for facts in devices:
             each = DeviceReport(name="GPU", backend=self._name).with_fields(facts)
             more = cards.get(each.pci, {})
+            if more.get("mig"):  # these are the whole card's, and this is a slice of it
+                more = {name: more[name] for name in more if name not in _OF_A_CARD}
             if "driver" in more:
                 more = {**more, "driver": f"{each.driver} ({more['driver']})"}
             each = each.with_fields(more)
@@ -234,7 +237,7 @@ class _Backend:
                 "name": each.name,
                 "dxgi": _given(self._wish, "dxgi"),
                 "pdh": _given(self._wish, "pdh"),
-                "nvml": self._nvml,
+                "nvml": False if each.mig else self._nvml,
                 "margin": each.margin_bytes,
                 "ceiling": ceiling,
                 "seconds": _SEARCH_S,
