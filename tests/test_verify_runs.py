@@ -163,7 +163,7 @@ def test_a_model_that_changes_between_runs_stops_them(tmp_path: Path) -> None:
     shutil.copy(smollm2(), place)
     model, launch = kvwise.open_model(str(place)), kvwise.Launch.parse(list(WORDS))
     engine = kvwise_engine()
-    about = identity.about(model, launch, engine, 4)
+    about = identity.about(model, launch, engine, 4, "1")
 
     def touched(pace: Any) -> None:
         if pace.done == 1:
@@ -176,7 +176,7 @@ def test_a_model_that_changes_between_runs_stops_them(tmp_path: Path) -> None:
                 threads=1, n_predict=1,
             )  # fmt: skip
         assert sorted(job.results) == ["0"]
-    later = identity.about(model, launch, engine, 4)
+    later = identity.about(model, launch, engine, 4, "1")
     with Store() as store, Job.open(store, "verify", str(place), later) as job:
         assert (job.results, job.changed) == ({}, ("model file",))
 
@@ -293,20 +293,20 @@ def test_an_identity_changes_with_every_setting_and_with_the_file(tmp_path: Path
     place.write_bytes(b"GGUF" + bytes(100))
     model = replace_path(kvwise.open_model(str(smollm2())), place)
     launch, engine = kvwise.Launch.parse(list(WORDS)), Engine("embedded", build="b1", version="1")
-    first = identity.about(model, launch, engine, None)
+    first = identity.about(model, launch, engine, None, "1")
     assert json.loads(json.dumps(first))["prompt"] == "full"
 
     def changed(other: dict[str, Any]) -> set[str]:
         return {name for name in first if first[name] != other[name]}
 
     other = replace(launch, type_k="q8_0")
-    assert changed(identity.about(model, other, engine, None)) == {"type_k"}
+    assert changed(identity.about(model, other, engine, None, "1")) == {"type_k"}
     newer = replace(engine, build="b2")
-    assert changed(identity.about(model, launch, newer, None)) == {"engine", "build"}
-    assert changed(identity.about(model, launch, engine, 5)) == {"prompt"}
+    assert changed(identity.about(model, launch, newer, None, "1")) == {"engine", "build"}
+    assert changed(identity.about(model, launch, engine, 5, "1")) == {"prompt"}
     place.write_bytes(b"GGUF" + bytes(99) + b"x")
     os.utime(place, ns=(0, first["model file"][2]))
-    assert changed(identity.about(model, launch, engine, None)) == {"model file"}
+    assert changed(identity.about(model, launch, engine, None, "1")) == {"model file"}
 
 
 def replace_path(model: Any, place: Path) -> Any:

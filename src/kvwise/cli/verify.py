@@ -132,11 +132,14 @@ class _Asked:
 
 def _in_job(printer: Printer, asked: _Asked, mode: Mode) -> Verification:
     """All runs as units of a job in kvwise.db, so that they can be taken up again."""
+    from kvwise import __version__  # noqa: PLC0415
     from kvwise.jobs import Job  # noqa: PLC0415
     from kvwise.store import Store  # noqa: PLC0415
     from kvwise.verify import identity  # noqa: PLC0415
 
-    about = identity.about(asked.model, asked.launch, asked.engine, asked.prompt_tokens)
+    about = identity.about(
+        asked.model, asked.launch, asked.engine, asked.prompt_tokens, __version__
+    )
     with Store() as store, Job.open(store, identity.KIND, asked.model.path, about, mode) as job:
         if job.results:
             printer.remark(

@@ -6,7 +6,6 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-import kvwise
 from kvwise.engine.find import Engine
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
@@ -16,9 +15,9 @@ _HEADER = 1 << 20
 
 
 def about(
-    model: Model, launch: Launch, engine: Engine, prompt_tokens: int | None
+    model: Model, launch: Launch, engine: Engine, prompt_tokens: int | None, version: str
 ) -> dict[str, Any]:
-    """Names and values for `Job.open`: the files, the engine, the prompt, every setting.
+    """Names and values for `Job.open`: files, engine, prompt, every setting, kvwise's `version`.
 
     Of a file: path, size, time, and a hash of its first MiB. Raises OSError.
     """
@@ -34,7 +33,7 @@ def about(
         **{name: fingerprint(path) for name, path in files.items() if path},
         "engine": [engine.kind, engine.build, engine.version],
         "prompt": "full" if prompt_tokens is None else prompt_tokens,
-        "kvwise": kvwise.__version__,
+        "kvwise": version,
         **launch.as_dict(),
     }
 
