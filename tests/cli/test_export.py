@@ -118,6 +118,8 @@ def test_wrong_requests_are_usage_errors(quick: Kvwise) -> None:
     assert quick("export").code == 2
     assert "did you mean llama-swap?" in quick("export", "lama-swap", QWEN).err
     assert quick("export", "bash", QWEN, "--dry-run").code == 2
+    two = quick("export", "bash", QWEN, "--as-given", "--goal", "chat")
+    assert two.err.startswith("error: --as-given and --goal exclude each other")
     assert (
         quick("export", "koboldcpp", QWEN, *GPU, "--as-given", "--model-path", "hf:a/b").code == 2
     )

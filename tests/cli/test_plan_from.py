@@ -96,13 +96,30 @@ def test_files_are_read_and_their_difference_is_shown(
     path = tmp_path / file
     flags = ("--as-given", "-c", "4096", "-ngl", "20", "-np", "1")
     assert quick("export", target, QWEN, *GPU, *flags, "--out", str(path)).code == 0
-    done = quick("plan", QWEN, *GPU, "--from", str(path))
+    quickly = [word for flag in ("-ctk", "-ctv", "-ub", "-ngl") for word in ("--keep", flag)]
+    done = quick("plan", QWEN, *GPU, "--from", str(path), *quickly)
     assert done.code == 0, done.err
     assert done.out.startswith("now: ")
     assert f"+++ {path}" in done.out
-    document = quick("plan", QWEN, *GPU, "--from", str(path), "--json").json
+    document = quick("plan", QWEN, *GPU, "--from", str(path), *quickly, "--json").json
     assert document["theirs"]["kind"] == target
     assert by_flag(document)["-c"]["advised"] != "4096"
+
+
+def test_a_benchmark_becomes_a_server(quick: Kvwise) -> None:
+    done = quick("plan", QWEN, *GPU, "--from", "llama-bench -m a.gguf -p 4096 -n 0 -ctk q8_0")
+    assert done.out.rstrip().splitlines()[-1].startswith("llama-server -m a.gguf -c ")
+    done = quick("plan", QWEN, *GPU, "--from", "llama-cli -m a.gguf -c 4096 -p hi")
+    assert done.out.rstrip().splitlines()[-1].startswith("llama-cli -m a.gguf -c ")
+    assert "-p hi" in done.out
+
+
+def test_ollamas_names_stay_names(quick: Kvwise, tmp_path: Path) -> None:
+    path = tmp_path / "Modelfile"
+    path.write_text("FROM qwen3:8b\nPARAMETER num_ctx 4096\n")
+    done = quick("plan", QWEN, *GPU, "--from", str(path))
+    assert "-PARAMETER num_ctx 4096" in done.out
+    assert " FROM qwen3:8b\n" in done.out
 
 
 def test_a_pipe_is_read_too(kvwise: Kvwise) -> None:

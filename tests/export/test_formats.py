@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import compose_spec
@@ -118,6 +119,14 @@ def test_compose_files_follow_the_specification(path: str) -> None:
     assert all(isinstance(word, str) for word in service["command"])
 
 
+def test_compose_lets_the_container_fetch_an_address() -> None:
+    asked = settings("/a.gguf", "-c", "8192")
+    asked = replace(asked, launch=replace(asked.launch, model="hf:owner/repo:Q4_K_M"))
+    service = yaml.safe_load(docker_compose.write(asked, None).text)["services"]["m"]
+    assert service["command"][:2] == ["--hf-repo", "owner/repo:Q4_K_M"]
+    assert "volumes" not in service
+
+
 COMPOSE = """\
 # home server
 services:
@@ -160,8 +169,6 @@ def test_units_read_back(path: str) -> None:
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
 @pytest.mark.parametrize("path", NASTY)
 def test_systemd_itself_takes_the_unit(path: str, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     asked = replace(settings(path, "-c", "8192"), program="/bin/true")
     unit = tmp_path / "llama.service"
     unit.write_text(systemd.write(asked, None).text, "utf-8")
@@ -387,8 +394,6 @@ def test_a_modelfile_keeps_everything_else() -> None:
 
 
 def test_ollama_names_models_of_its_store_and_of_the_hub() -> None:
-    from dataclasses import replace
-
     asked = settings("/srv/blobs/sha256-0", "-c", "8192", "-np", "1")
     assert ollama.write(replace(asked, source="ollama:qwen3:8b"), None).text.startswith(
         "FROM qwen3:8b\n"

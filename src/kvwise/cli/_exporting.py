@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvwise.cli._planning import planned
+from kvwise.cli._planning import GOAL_OPTIONS, planned
 from kvwise.cli._request import (
     DEVICE_NAMES,
     companions_of,
@@ -18,7 +18,7 @@ from kvwise.cli._request import (
     with_model,
 )
 from kvwise.cli.output import Printer
-from kvwise.errors import SourceError
+from kvwise.errors import SourceError, UsageError
 from kvwise.export import files
 from kvwise.export.settings import Settings, plain_name, settings_of
 from kvwise.launch import Launch
@@ -37,6 +37,7 @@ def settings_for(
 ) -> Settings:
     """What is to be exported: planned, as given, or saved."""
     saved, as_given = options.pop("saved"), options.pop("as_given")
+    _one_source(saved is not None, as_given, options)
     if saved is not None:
         ledger, source = _saved(saved, options)
     elif as_given:
@@ -50,6 +51,15 @@ def settings_for(
                         program=program or launch.tool, exact=as_given)  # fmt: skip
     called = plain_name(name or _stem(ledger, source))
     return replace(found, name=called)
+
+
+def _one_source(saved: bool, as_given: bool, options: dict[str, Any]) -> None:
+    """Raises UsageError where one request asks for two things."""
+    ways = ["--plan"] * saved + ["--as-given"] * as_given
+    if ways:
+        ways += [option.opts[-1] for option in GOAL_OPTIONS if options.get(option.name or "")]
+    if len(ways) > 1:
+        raise UsageError("{one} and {other} exclude each other", one=ways[0], other=ways[1])
 
 
 def _stem(ledger: Ledger, source: str) -> str:

@@ -20,6 +20,7 @@ from kvwise.launch import Launch
 from kvwise.memory.account import account
 from kvwise.memory.ledger import Ledger
 from kvwise.options import Reading, read, to_argv
+from kvwise.options.row import BENCH
 from kvwise.plan import commands
 from kvwise.plan.choose import Impossible, Plan, plan
 from kvwise.plan.report import plan_json
@@ -42,6 +43,7 @@ class _Asked:
     ref: str
     reading: Reading
     notes: tuple[Phrase, ...]
+    named: str  # what they call the model
 
 
 def advise(
@@ -101,7 +103,8 @@ def _understood(source: str, model: str | None, name: str | None, words: list[st
         layers = round(found.share * (described.n_layer_all + 1))
         launch = replace(launch, n_gpu_layers=layers)
     notes = (*found.unread, *repaired.notes, *reading.notes)
-    return _Asked(given, described, ref, replace(reading, launch=launch), notes)
+    named = reading.launch.model
+    return _Asked(given, described, ref, replace(reading, launch=launch), notes, named)
 
 
 def _build(words: list[str]) -> str:
@@ -195,17 +198,19 @@ def _corrected(asked: _Asked, made: Comparison, source: str) -> list[tuple[Phras
     """The same thing with the changes in it: a command for its shell, or the file's difference."""
     launch = made.advised
     kind, found = asked.given.kind, asked.given.found
-    if kind in _SHELLS and found.wrapper:
+    if kind in _SHELLS and found.wrapper and found.tool != BENCH:
         there = replace(launch, model=found.model_there or launch.model)
         return [(phrase("{shell}:", shell=kind), _SHELLS[kind]([*found.wrapper, *to_argv(there)]))]
     if kind in _SHELLS:
         argv = [launch.tool, *to_argv(launch)]
         heading = phrase("the same for llama-server; `kvwise export` has it for other programs:")
         return [(heading, _SHELLS[kind](argv))]
+    if kind == "text-generation-webui" and found.name:
+        launch = replace(launch, model=found.name)
     settings = settings_of(
         replace(made.plan.choice.ledger, launch=launch),
         found.name or plain_name(asked.model.called),
-        source=asked.ref,
+        source=asked.named or asked.ref,
         program=found.program,
     )
     old = files.read(Path(source)) if source != "-" else None

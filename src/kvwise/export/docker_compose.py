@@ -39,8 +39,8 @@ def write(settings: Settings, old: str | None) -> Written:
     """Raises SourceError for a file that is no compose file, UsageError without a file's path."""
     document = _yaml.mapping(old)
     service = _yaml.table(_yaml.table(document, "services"), settings.name)
-    folder, _, name = _parts(settings)
-    inside = with_model(settings, f"{_INSIDE}/{name}")
+    folder, name = _parts(settings)
+    inside = with_model(settings, f"{_INSIDE}/{name}") if name else settings
     left = []
     command = []
     for each in spoken(inside):
@@ -57,16 +57,20 @@ def write(settings: Settings, old: str | None) -> Written:
         service["ports"] = [_yaml.text("127.0.0.1:8080:8080")]
     service["command"] = command
     _forget_environment(service)
-    _mount(service, folder)
+    if name:
+        _mount(service, folder)
     _gpus(service, settings.gpu_kinds)
     return Written(_yaml.dump(document, old), tuple(left), tuple(notes))
 
 
-def _parts(settings: Settings) -> tuple[str, str, str]:
+def _parts(settings: Settings) -> tuple[str, str]:
+    """(folder, file) of the model; two empty ones for a model that is an address."""
+    if settings.launch.model.startswith(("hf:", "http://", "https://", "docker:")):
+        return "", ""
     path = one_line(settings.file, phrase("a compose file"))
     path = path.replace("\\", "/") if settings.windows else path
     folder, slash, name = path.rpartition("/")
-    return folder or (slash or "."), slash, name
+    return folder or slash or ".", name
 
 
 def _text(word: str) -> str:
