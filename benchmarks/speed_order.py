@@ -19,9 +19,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
-from typing import Any
 
 from kvwise.catalogue import device_of, find
 from kvwise.device import Device, Host
@@ -102,42 +101,71 @@ def predicted(row: dict[str, str]) -> Row | None:
 # -- this machine ------------------------------------------------------------------
 
 
-def here(
-    tool: Path, models: Sequence[Path], threads: Sequence[int], keep: Path | None
-) -> list[Row]:
-    """llama-bench on this machine: threads, cache types and depths, predicted and measured."""
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One run of llama-bench: `tokens` of a prompt or generated, behind `depth` others."""
+
+    model: Path
+    threads: int
+    kind: str
+    depth: int
+    test: str
+    tokens: int
+
+    def words(self, tool: Path, repetitions: int) -> list[str]:
+        prompt, generated = (self.tokens, 0) if self.test == "pp" else (0, self.tokens)
+        return [str(tool), "-m", str(self.model), "-t", str(self.threads), "-fa", "1",
+                "-ctk", self.kind, "-ctv", self.kind, "-p", str(prompt), "-n", str(generated),
+                "-d", str(self.depth), "-r", str(repetitions), "-ngl", "0",
+                "-o", "jsonl"]  # fmt: skip
+
+
+def here(tool: Path, models: Sequence[Path], threads: Sequence[int]) -> list[Row]:
+    """llama-bench on this machine: threads, cache types and depths, predicted and measured.
+
+    One thread is timed by the processor's clock, which other programs do not slow down; more of
+    them by the wall's, the best of their repetitions: that needs a machine with nothing else to do.
+    """
     found = []
     for path in models:
-        for count in threads:
-            for kind in ("f16", "q8_0", "q4_0"):
-                lines = _run(tool, path, count, kind)
-                if keep:
-                    with keep.open("a", encoding="utf-8") as file:
-                        file.writelines(f"{line}\n" for line in lines)
-                found += [_of_run(json.loads(line), path, count) for line in lines]
+        for count, kind, depth, (test, tokens) in product(
+            threads, ("f16", "q8_0", "q4_0"), (0, 1024), (("pp", 128), ("tg", 16))
+        ):
+            setting = Setting(path, count, kind, depth, test, tokens)
+            took = _processor_time if count == 1 else _wall_time
+            found.append(_predicted_here(setting, tokens / took(tool, setting)))
     return found
 
 
-def _run(tool: Path, path: Path, threads: int, kind: str) -> list[str]:
-    words = [str(tool), "-m", str(path), "-t", str(threads), "-fa", "1", "-ctk", kind, "-ctv", kind,
-             "-p", "128", "-n", "16", "-d", "0,1024", "-r", "3", "-ngl", "0",
-             "-o", "jsonl"]  # fmt: skip
+def _processor_time(tool: Path, setting: Setting) -> float:
+    """Seconds of one repetition: what five take more than one, loading and depth left out."""
+    from resource import RUSAGE_CHILDREN, getrusage  # noqa: PLC0415  (not on Windows)
+
+    taken = []
+    for repetitions in (1, 5):
+        before = getrusage(RUSAGE_CHILDREN)
+        subprocess.run(setting.words(tool, repetitions), capture_output=True, check=True)
+        after = getrusage(RUSAGE_CHILDREN)
+        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return (taken[1] - taken[0]) / 4
+
+
+def _wall_time(tool: Path, setting: Setting) -> float:
+    words = setting.words(tool, 5)
     done = subprocess.run(words, capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
+    row = json.loads(done.stdout.splitlines()[-1])
+    return setting.tokens / float(max(row["samples_ts"]))
 
 
-def _of_run(row: dict[str, Any], path: Path, threads: int) -> Row:
-    """The best of its repetitions: other programs can only slow a run down."""
-    depth, generated = int(row["n_depth"]), int(row["n_gen"])
-    words = ["-c", "4096", "-fa", "on", "-ctk", row["type_k"], "-ctv", row["type_v"]]
-    ledger = account(open_model(str(path)), Launch.parse(words), [], compute_mode="none")
-    host = Host(ROOM, ROOM, cores=threads)
-    middle = depth + (generated or int(row["n_prompt"])) // 2
-    speed = estimate(ledger, middle if generated else 2 * middle, host=host)
-    test = "tg" if generated else "pp"
-    got = (speed.decode if generated else speed.prompt) or Range(0, 0)
-    setting = f"{path.stem} {row['type_k']} {test}@{depth} -t {threads}"
-    return Row("here", "here", "CPU", setting, test, float(max(row["samples_ts"])), got)
+def _predicted_here(setting: Setting, measured: float) -> Row:
+    words = ["-c", "4096", "-fa", "on", "-ctk", setting.kind, "-ctv", setting.kind]
+    ledger = account(open_model(str(setting.model)), Launch.parse(words), [], compute_mode="none")
+    host = Host(ROOM, ROOM, cores=setting.threads)
+    middle = setting.depth + setting.tokens // 2
+    speed = estimate(ledger, middle if setting.test == "tg" else 2 * middle, host=host)
+    got = (speed.decode if setting.test == "tg" else speed.prompt) or Range(0, 0)
+    said = f"{setting.model.stem} {setting.kind} {setting.test}@{setting.depth}"
+    return Row("here", "here", "CPU", f"{said} -t {setting.threads}", setting.test, measured, got)
 
 
 # -- figures -----------------------------------------------------------------------
@@ -208,8 +236,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--here", type=Path, help="folder with llama-bench")
     parser.add_argument("--model", type=Path, action="append", default=[], help="a .gguf to run")
-    parser.add_argument("--threads", default="1,2", help="thread counts to run")
-    parser.add_argument("--rows", type=Path, help="keep llama-bench's own rows there")
+    parser.add_argument("--threads", default="1", help="thread counts to run, like 1,2")
     parser.add_argument("--outside", action="store_true", help="list what lies outside its range")
     asked = parser.parse_args()
     rows = public(HERE / "speed/rows.csv")
@@ -225,7 +252,7 @@ def main() -> int:
             outside(own)
     if asked.here:
         threads = [int(each) for each in asked.threads.split(",")]
-        found = here(asked.here / "llama-bench", asked.model, threads, asked.rows)
+        found = here(asked.here / "llama-bench", asked.model, threads)
         for title, test in (("generating", "tg"), ("prompts", "pp")):
             own = [row for row in found if row.test == test]
             report(f"here, {title}", own, lambda row: row.setting.split()[0])
