@@ -6,6 +6,7 @@ import gzip
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,8 @@ def folder(tmp_path: Path) -> Path:
 
 def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     words = shlex.split(line)
+    if "run" in words and "--dry-run" not in words:
+        return serve(words, folder)
     return subprocess.run(
         [sys.executable, "-m", *words],
         cwd=folder,
@@ -50,6 +53,20 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
         timeout=240,
         check=False,
     )
+
+
+def serve(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Start a server, wait for its readiness line, and press Ctrl-C."""
+    with subprocess.Popen(
+        [sys.executable, "-m", *words], cwd=folder, text=True,
+        stdout=subprocess.PIPE, stderr=(folder / "log").open("w"),
+    ) as process:  # fmt: skip
+        assert process.stdout
+        ready = next((line for line in process.stdout if line.startswith("ready http")), "")
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+    log = (folder / "log").read_text("utf-8")
+    return subprocess.CompletedProcess(words, process.returncode, ready + rest, log)
 
 
 @pytest.mark.engine

@@ -16,6 +16,7 @@ from kvwise.guard.line import Listen, without_secrets
 from kvwise.guard.rules import Rules
 from kvwise.guard.steps import Exhausted, Ladder, Step
 from kvwise.guard.tell import SCHEMA, Event, Tell
+from kvwise.options import to_argv
 from kvwise.plan.commands import all_shells
 from kvwise.text import Phrase, phrase
 
@@ -108,6 +109,10 @@ def show_dry_run(printer: Printer, wanted: Wanted, listen: Listen, rules: Rules)
         printer.text(brief(wanted.plan.choice))
         printer.bullets(wanted.plan.choice.why)
         printer.text()
+    if wanted.given.engine.kind == "embedded":
+        text = phrase("the embedded engine starts as this command of llama-server would:")
+        printer.text(text, "dim")
+        argv = [wanted.launch.tool, *to_argv(wanted.launch)]
     printer.text(str(all_shells(argv).get(shell_here(), shlex.join(argv))), "command")
     if steps:
         printer.text()
