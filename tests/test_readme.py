@@ -32,11 +32,13 @@ ALL = sorted({line for page in PAGES for line in commands(page)})
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """What the READMEs assume: a model, another model's header, a text."""
+    """What the READMEs assume: a model, another model's header, a text, a log."""
     (tmp_path / "model.gguf").symlink_to(smollm2())
     packed = ROOT / "tests/zoo/models/qwen3-8b.json.gz"
     (tmp_path / "qwen3-8b.json").write_bytes(gzip.decompress(packed.read_bytes()))
     (tmp_path / "report.txt").write_text(TEXT, "utf-8")
+    log = ROOT / "tests/diagnose/logs/device-cache-b10605.log"
+    (tmp_path / "server.log").write_bytes(log.read_bytes())
     return tmp_path
 
 
