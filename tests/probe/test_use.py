@@ -220,6 +220,18 @@ def test_an_old_measurement_leaves_the_facts(engine: Callable[[object], None]) -
     assert here.devices()[0].max_block_bytes == 4000 * MIB
 
 
+def test_a_measurement_under_another_driver_leaves_the_facts(
+    engine: Callable[[object], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvwise.probe.remember.driver_of", lambda _kind: "570.1 #b")
+    engine([LISTED])
+    short = _card(all_blocks_bytes=6900 * MIB, largest_block_bytes=4000 * MIB, display=True)
+    for driver, free in (("570.1 #b", 6000), ("550.54 #a", 7000), ("", 6000)):
+        save(replace(_report(short), drivers={"cuda": driver}))
+        assert here.devices()[0].free_bytes == free * MIB
+        assert here.devices()[0].reserve_bytes == 512 * MIB
+
+
 def test_a_probe_of_another_card_says_nothing(engine: Callable[[object], None]) -> None:
     engine([LISTED])
     save(_report(_card(name="NVIDIA GeForce RTX 3060", largest_block_bytes=1)))

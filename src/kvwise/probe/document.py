@@ -41,6 +41,7 @@ def document(report: Report, language: str = "en") -> dict[str, Any]:
         "time": report.time.isoformat(timespec="seconds"),
         "system": report.system,
         "environment": dict(report.environment),
+        "drivers": dict(report.drivers),
         "devices": devices,
         "host": {
             "total_bytes": report.host.total_bytes,
@@ -69,7 +70,7 @@ def read_document(value: Any) -> Report:
     rows = whole.get("devices")
     if not isinstance(rows, list) or len(rows) > _MOST_DEVICES:
         raise UsageError("a probe has a list of devices")
-    found = whole.get("environment")
+    found, drivers = whole.get("environment"), whole.get("drivers")
     return Report(
         time=_time(whole.get("time")),
         system=_text(whole.get("system")),
@@ -79,6 +80,10 @@ def read_document(value: Any) -> Report:
             name: _text(value)
             for name, value in (found.items() if isinstance(found, dict) else ())
             if name in VARIABLES
+        },
+        drivers={
+            _text(name): _text(value)
+            for name, value in list(drivers.items() if isinstance(drivers, dict) else ())[:16]
         },
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from kvwise import paths
 from kvwise.errors import SourceError, UsageError
 from kvwise.probe.document import document, read_document
+from kvwise.probe.driver import driver_of
 from kvwise.probe.report import DeviceReport, Report
 
 _NAME = "probe.json"
@@ -63,9 +64,14 @@ def decoded(raw: bytes, path: str) -> Report:
 
 
 def fresh(report: Report) -> tuple[DeviceReport, ...]:
-    """The devices whose measurement still says something."""
+    """The devices whose measurement still says something: not too old, and of the same driver."""
     age = report.age_s
-    return tuple(each for each in report.devices if 0 <= age < _holds_s(each))
+    return tuple(
+        each
+        for each in report.devices
+        if 0 <= age < _holds_s(each)
+        and report.drivers.get(each.backend, "") in ("", driver_of(each.backend))
+    )
 
 
 def _holds_s(found: DeviceReport) -> float:

@@ -101,7 +101,8 @@ def environment() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A whole machine at a moment (`time` in UTC), seen through an `environment`."""
+    """A whole machine at a moment (`time` in UTC), seen through an `environment`; `drivers` names
+    each backend's driver (`probe/driver.py`)."""
 
     time: datetime
     system: str = ""
@@ -111,6 +112,7 @@ class Report:
     failures: tuple[tuple[str, Note], ...] = ()  # a backend without devices, and why
     environment: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[tuple[str, Note], ...] = ()  # on a backend as a whole
+    drivers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def age_s(self) -> float:

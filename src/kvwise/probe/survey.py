@@ -16,6 +16,7 @@ from typing import Any
 
 from kvwise.probe import backends
 from kvwise.probe.ask import Answer, ask
+from kvwise.probe.driver import driver_of
 from kvwise.probe.host import host, limits
 from kvwise.probe.measure import SMALLEST
 from kvwise.probe.notes import Note
@@ -74,6 +75,7 @@ def survey(wish: Wish, tell: Callable[[str], None] = lambda _device: None) -> Re
         failures=tuple(failures),
         environment=environment(),
         remarks=tuple(remarks),
+        drivers={each.backend: driver_of(each.backend) for each in found},
     )
 
 
