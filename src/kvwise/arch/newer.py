@@ -148,4 +148,4 @@ NEWER: dict[str, Row] = {
         "n_swa!", _RMS, "n_embd_per_layer!", family="none",
     ),
 }  # fmt: skip
-"""The graphs of GLM 5 Next and Qwen 4 are not known: their compute is estimated."""
+"""The graph of Qwen 4 is not known: its compute is estimated."""

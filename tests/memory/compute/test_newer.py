@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.xdist_group("engine"),
     pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="no xllamacpp"),
 ]
-NAMES = ("tiny-hy_v4", "tiny-hy_v4-dense", "tiny-clef")
+NAMES = ("tiny-hy_v4", "tiny-hy_v4-dense", "tiny-clef", "tiny-glm5-next")
 PLAIN = Launch(n_ctx=4096, n_batch=512, n_outputs_max=1, mmap=False, repack=False)
 SETTINGS: tuple[dict[str, Any], ...] = (
     {},

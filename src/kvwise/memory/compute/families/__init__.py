@@ -39,6 +39,7 @@ _MODULES = {
     ),
     "gated": "afmoe muse-glimmer laguna step35",
     "clef": "clef",
+    "glm5_next": "glm5-next",
     "hy4": "hy_v4",
     "indexed": "deepseek32 glm-dsa dots3note",
     "kimi": "kimi-linear kimi-k3 bailingmoe3",

@@ -52,11 +52,11 @@ def best(  # noqa: PLR0917  (what the fused operation takes)
     streams = k.ne[3]
     steps = (q.nb[1], q.nb[2], q.nb[3] // streams)
     q = ops.view(q, (q.ne[0], q.ne[1], q.ne[2] // streams, streams), steps)
-    scores = _scores(b, q, k, weights, mask, il)
-    return ops.cont(ops.top_k(scores, min(scores.ne[0], b.model.indexer_top_k)))
+    made = scores(b, q, k, weights, mask, il)
+    return ops.cont(ops.top_k(made, min(made.ne[0], b.model.indexer_top_k)))
 
 
-def _scores(  # noqa: PLR0917
+def scores(  # noqa: PLR0917
     b: Builder, q: Tensor, k: Tensor, weights: Tensor, mask: Tensor, il: int
 ) -> Tensor:
     """How well each cell fits each token: f32 [cells, tokens, 1, streams]."""
