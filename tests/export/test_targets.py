@@ -96,7 +96,9 @@ def said_otherwise(name: str, launch: Launch, back: Launch) -> list[tuple[str, o
         same.append(("fit", back.fit))
         same.append(("n_cpu_moe", min(launch.n_cpu_moe, 999)))
     if name == "ollama":
-        same.append(("n_ctx", asked.n_ctx // launch.n_seq_max))
+        automatic = launch.n_seq_max == 4 and launch.kv_unified
+        same.append(("n_ctx", asked.n_ctx // (1 if automatic else launch.n_seq_max)))
+        same.append(("n_seq_max", 1 if automatic else back.n_seq_max))
         same.append(("fit", back.fit))
     if name in ("llama-cpp-python", "text-generation-webui", "lm-studio", "localai"):
         same.append(("fit", back.fit))

@@ -32,7 +32,7 @@ def write(settings: Settings, old: str | None) -> Written:
     told = Told(settings)
     launch = settings.launch
     told.say("model", "fit")
-    slots = max(1, launch.n_seq_max)
+    slots = slots_of(settings)
     parameters = {"num_ctx": str(settings.n_ctx // slots)}
     told.say("n_ctx")
     if not settings.auto:
@@ -48,9 +48,9 @@ def write(settings: Settings, old: str | None) -> Written:
     if not launch.mmap:
         parameters["use_mmap"] = "false"
         told.say("load_mode")
-    if launch.main_gpu:
+    if launch.split_mode == "none":  # what main_gpu makes of it
         parameters["main_gpu"] = str(launch.main_gpu)
-        told.say("main_gpu")
+        told.say("split_mode", "main_gpu")
     for flag, name in (("--threads", "num_thread"), ("--predict", "num_predict")):
         value = told.value(flag)
         if value is not None:
@@ -61,6 +61,12 @@ def write(settings: Settings, old: str | None) -> Written:
             told.lacks(name, service)
     left = told.left_out(phrase("a Modelfile has no word for it"))
     return Written(_merged(old, _from(settings), parameters), left)
+
+
+def slots_of(settings: Settings) -> int:
+    """Slots of the service: one where llama-server's four are only its own default."""
+    automatic = settings.launch.n_seq_max == 4 and settings.launch.kv_unified
+    return 1 if automatic else max(1, settings.launch.n_seq_max)
 
 
 def _from(settings: Settings) -> str:
@@ -178,6 +184,7 @@ def found_of(model: str, values: dict[str, str], *, slots: int = 1) -> Found:
         ("-m", _reference(model)), ("-c", context * slots), ("-np", slots), ("-b", batch),
         ("-ub", batch), ("-ngl", layers if layers is not None and layers >= 0 else None),
         ("-lm", None if mmap else "none"), ("--threads", number(values, "num_thread")),
+        ("-sm", "none" if "main_gpu" in values else None),
         ("-mg", number(values, "main_gpu")),
     )  # fmt: skip
     return Found(words, "", "ollama", unread=tuple(unread))

@@ -10,6 +10,7 @@ import re
 
 from kvwise.errors import SourceError
 from kvwise.export import Written
+from kvwise.export.ollama import slots_of
 from kvwise.export.settings import LeftOut, Settings, Told, experts_as_tensors, one_line
 from kvwise.text import Phrase, phrase, template
 
@@ -27,7 +28,6 @@ _MODELFILE = (
     "n_batch",
     "n_ubatch",
     "load_mode",
-    "main_gpu",
 )
 
 
@@ -37,7 +37,9 @@ def write(settings: Settings, old: str | None) -> Written:
     told = Told(settings)
     launch = settings.launch
     told.say(*_MODELFILE)
-    slots = max(1, launch.n_seq_max)
+    if launch.split_mode == "none":
+        told.say("split_mode", "main_gpu")
+    slots = slots_of(settings)
     pairs: dict[str, str | None] = {
         "OLLAMA_FLASH_ATTENTION": "1" if settings.flash else "0",
         "OLLAMA_NUM_PARALLEL": str(slots),
