@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from pathlib import Path
 
 import pytest
 
@@ -233,6 +234,21 @@ def test_the_card_of_the_report() -> None:
     assert round(device.free_bytes / MIB) == 8187 - 1000 - 109
     assert device.reserve_bytes is not None
     assert (device.free_bytes - device.reserve_bytes) // MIB in range(6175, 6186)
+
+
+def test_the_page_has_todays_figures() -> None:
+    """docs/tables.md, `What a card has free`: MiB free at start and kept in reserve."""
+    text = (Path(__file__).parents[1] / "docs/tables.md").read_text("utf-8")
+    rows = re.findall(
+        r"^\| (RTX [^|]+) \| (\d[^|]*) \| (.*) \| (.*) \| (.*) \|$", text, re.MULTILINE
+    )
+    assert len(rows) == 5
+    for name, *shown in rows:
+        cases = itertools.product(("linux", "windows"), (False, True))
+        found = [device_of(find(name), os=os, display=display) for os, display in cases]
+        assert shown == [
+            f"{each.free_bytes // MIB:,} - {(each.reserve_bytes or 0) // MIB}" for each in found
+        ]
 
 
 def test_a_cuda_context_grows_with_the_card() -> None:
