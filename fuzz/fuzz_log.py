@@ -7,10 +7,14 @@ import sys
 import atheris
 
 with atheris.instrument_imports():
+    from kvwise.diagnose import diagnose
+    from kvwise.diagnose.scan import scan
     from kvwise.engine import log
     from kvwise.engine.loaded import Collector
 
-_NEEDLES = [row.needle for row in log.lines.ROWS] + [row[1] for row in log.failures.ROWS]
+_NEEDLES = [row.needle for row in log.lines.ROWS] + [
+    row.needle for row in (*log.failures.ROWS, *log.failures.REMARKS)
+]
 
 
 def one_input(data: bytes) -> None:
@@ -23,6 +27,12 @@ def one_input(data: bytes) -> None:
     if list(log.read([text[:cut], text[cut:]])) != whole:
         raise AssertionError("the pieces matter")
     Collector().add_all(whole)
+    quick = list(scan([text]))
+    if list(scan([text[:cut], text[cut:]])) != quick:
+        raise AssertionError("the pieces matter to the doctor")
+    found = diagnose([text])
+    for finding in found.findings:
+        str(finding.cause)
 
 
 if __name__ == "__main__":
