@@ -24,12 +24,16 @@ from kvwise.text import Phrase, phrase
 EXPORT = "kvwise/export/1"
 
 
+def _targets(_context: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    return [name for name in names() if name.startswith(begun)]
+
+
 @make_command(
     "Write settings for a UI or launcher.\n\n"
     "They are planned as `plan` does, or taken as they are given. A file that is already there "
     "keeps its other models, keys and comments; a backup stays beside it. What the target cannot "
     "be told is said.",
-    click.Argument(["target_name"], metavar="TARGET", required=False),
+    click.Argument(["target_name"], metavar="TARGET", required=False, shell_complete=_targets),
     click.Argument(["model"], metavar="MODEL", required=False),
     click.Option(["--list", "list_them"], is_flag=True, help="Show all targets."),
     click.Option(["--out"], metavar="FILE", help="Write the file instead of showing it."),
