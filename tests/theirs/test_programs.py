@@ -52,6 +52,18 @@ def test_ollama_says_all_in_variables() -> None:
     assert of_text("ollama run x").found.unread  # the context is Ollama's own choice
 
 
+def test_ollamas_runner_has_flags() -> None:
+    got = launch("ollama runner --ollama-engine --model /blobs/sha256-0 --ctx-size 8192 "
+                 "--batch-size 512 --n-gpu-layers 25 --no-mmap --parallel 2 --port 1")  # fmt: skip
+    assert (got.model, got.n_ctx, got.n_seq_max, got.n_ubatch) == ("/blobs/sha256-0", 8192, 2, 512)
+
+
+def test_variables_in_what_changes_no_byte_do_not_matter() -> None:
+    made = repair(["--port", "$PORT", "-c", "1024"], "llama-server", Launch().build)
+    assert made.words == ("-c", "1024")
+    assert [str(note) for note in made.notes] == ["left out: --port $PORT"]
+
+
 def test_docker_maps_its_folders() -> None:
     line = ("docker run --rm -it -v /srv/models:/models:ro --gpus all -p 8080:8080 "
             "-e LLAMA_ARG_CTX_SIZE=4096 --mount type=bind,source=/data,target=/d "

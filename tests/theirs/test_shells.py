@@ -111,6 +111,14 @@ def test_a_real_batch_file() -> None:
 
 
 @pytest.mark.parametrize(
+    "prompt",
+    ["$ ", "PS C:\\Users\\me> ", "C:\\Users\\me>", "me@host:~/llama.cpp$ ", "root@box # ", "% "],
+)
+def test_a_prompt_that_was_pasted_too_is_dropped(prompt: str) -> None:
+    assert of_text(f"{prompt}llama-server -m a.gguf").found.words == ("-m", "a.gguf")
+
+
+@pytest.mark.parametrize(
     ("line", "shell"),
     [
         ("llama-server -m /a.gguf", BASH),

@@ -149,7 +149,11 @@ def _belongs(name: str, given: Sequence[str], word: str) -> bool:
 
 
 def _ollama(program: str, words: Sequence[str], environ: Mapping[str, str]) -> Found:
-    """`ollama run NAME`, `ollama serve`: all settings stand in variables."""
+    """`ollama run NAME`, `ollama serve`: all in variables; `ollama runner` has flags."""
+    if words[:1] and words[0] == "runner":
+        inside = [word for word in words[1:] if word != "--ollama-engine"]
+        batch = [value for word, value in pairwise(inside) if word == "--batch-size"]
+        return Found((*inside, *flags(("-ub", batch[-1] if batch else None))), program=program)
     names = [word for word in words if not word.startswith("-")]
     model = names[1] if len(names) > 1 and names[0] in ("run", "show", "pull", "create") else ""
     values = {}

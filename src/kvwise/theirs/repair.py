@@ -54,8 +54,11 @@ def repair(words: Sequence[str], tool: str, build: str) -> Repaired:
         if len(values) < takes:
             notes.append(phrase("{flag} needs a value", flag=flag))
             break
-        good += [flag, *values[:takes]]
         at += 1 + takes
+        if takes and option.passed_on and not _readable(option, tool, values[0]):
+            notes.append(phrase("left out: {flag} {value}", flag=flag, value=values[0][:80]))
+            continue
+        good += [flag, *values[:takes]]
     return Repaired(tuple(good), tuple(notes))
 
 
@@ -88,6 +91,15 @@ def _option(flag: str, tool: str, build: str, notes: list[Phrase]) -> Option | N
         else:
             notes.append(phrase("left out: {problem}", problem=error.phrase))
         return None
+
+
+def _readable(option: Option, tool: str, value: str) -> bool:
+    """False for `--port $PORT`: what changes no byte need not stop the rest."""
+    try:
+        option.kind_in(tool).read(value)
+    except UsageError:
+        return False
+    return True
 
 
 def _foreign_values(values: Sequence[str]) -> int:

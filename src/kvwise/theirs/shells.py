@@ -18,6 +18,12 @@ from kvwise.export._words import windows_split
 BASH, POWERSHELL, CMD = "bash", "powershell", "cmd"
 LONGEST = 64 * 1024
 
+_PROMPT = re.compile(
+    r"\A(?:PS [^>\n]{0,200}> ?|[A-Za-z]:\\[^>\n]{0,200}> ?|[$>%] |"
+    r"[\w.-]+@[\w.-]+[: ][^$#\n]{0,200}[$#] )"
+)
+"""What a terminal shows before the line, and people paste with it."""
+
 _OPERATORS = re.compile(r"[();<>|&]+")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _PS_ASSIGNED = re.compile(r"\$env:(\w+)\s*=\s*(.*)", re.IGNORECASE | re.DOTALL)
@@ -48,7 +54,7 @@ def parse(text: str) -> Line:
         raise SourceError("a command of {size:,} characters is too long", size=len(text))
     if "\0" in text:
         raise SourceError("a command holds no NUL character")
-    text = text.replace("\r\n", "\n").strip().removeprefix("$ ").removeprefix("> ")
+    text = _PROMPT.sub("", text.replace("\r\n", "\n").strip())
     shell = guess(text)
     parts = {BASH: _bash, POWERSHELL: _powershell, CMD: _cmd}[shell](text)
     environ: dict[str, str] = {}
