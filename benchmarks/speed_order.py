@@ -139,7 +139,7 @@ def here(tool: Path, models: Sequence[Path], threads: Sequence[int]) -> list[Row
 
 def _processor_time(tool: Path, setting: Setting) -> float:
     """Seconds of one repetition: what five take more than one, loading and depth left out."""
-    from resource import RUSAGE_CHILDREN, getrusage  # noqa: PLC0415  (not on Windows)
+    from resource import RUSAGE_CHILDREN, getrusage
 
     taken = []
     for repetitions in (1, 5):

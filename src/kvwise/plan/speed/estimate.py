@@ -10,7 +10,7 @@ from kvwise.memory.ledger import Ledger
 from kvwise.memory.placement import HOST
 from kvwise.plan.speed import roofline
 from kvwise.plan.speed.measured import Measured, corrected_decode, corrected_prompt
-from kvwise.plan.speed.penalties import Penalty, penalties
+from kvwise.plan.speed.penalties import Penalty, has_quantized_cache, penalties
 from kvwise.plan.speed.rates import Rates, of_device, of_host
 from kvwise.plan.speed.roofline import Range
 from kvwise.plan.speed.work import Work, switches, work
@@ -69,8 +69,8 @@ def estimate(
     """
     parts = work(ledger, depth)
     rates = {number: of_device(ledger.devices[number]) for number in range(ledger.placement.n_gpu)}
-    rates[HOST] = of_host(host)
     slow = penalties(ledger)
+    rates[HOST] = of_host(host, quantized_cache=has_quantized_cache(ledger))
     decode = None
     if ledger.model.causal_attn:
         decode = roofline.decode(parts, rates, switches(ledger))

@@ -113,18 +113,19 @@ def of_device(device: Device) -> Rates:
     )
 
 
-def of_host(host: Host | None, threads: int = 0) -> Rates:
-    """The processor's ends: its memory as given, else the usual range; its arithmetic by the
-    threads that compute (0 = not known)."""
+def of_host(host: Host | None, *, quantized_cache: bool = False) -> Rates:
+    """The processor's ends: its memory as given, else the usual range; its arithmetic by its
+    cores, unknown without."""
     row = factors.HOST
     given = host.bandwidth_bytes_per_s if host else None
     memory = (float(given), float(given)) if given else factors.HOST_BYTES_PER_S
-    cores = threads or (host.cores if host else 0)
+    cores = host.cores if host else 0
+    kept = factors.UNPACKED if quantized_cache else (1.0, 1.0)
     ends = [
         Rate(
             memory=memory[end] * (row.memory[end] if given else 1),
             matrix=cores * factors.CORE_FLOPS[end],
-            attention=cores * factors.CORE_FLOPS[end] * row.attention[end],
+            attention=cores * factors.CORE_FLOPS[end] * row.attention[end] * kept[end],
             vector=cores * factors.CORE_FLOPS[end],
             layer_s=row.layer_s[end],
             per_weight=row.per_weight[end],
