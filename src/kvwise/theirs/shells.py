@@ -225,8 +225,20 @@ def _cmd(text: str) -> Iterator[tuple[list[str], dict[str, str]]]:
             if match:
                 yield [], {match[1]: match[2]}
                 continue
-            words = [each for each in windows_split(part) if each != "%*"]
-            yield from _split(words)
+            yield _no_redirects([each for each in windows_split(part) if each != "%*"]), {}
+
+
+def _no_redirects(words: list[str]) -> list[str]:
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if word in ("<", ">"):
+            skip = True
+        elif skip:
+            skip = False
+        else:
+            kept.append(word)
+    return kept
 
 
 def _cmd_parts(line: str) -> Iterator[str]:
