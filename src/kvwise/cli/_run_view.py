@@ -61,7 +61,9 @@ def _show(printer: Printer, event: Event) -> None:
     sentence = printer.say(event.sentence)
     if printer.json:
         head = {"schema": SCHEMA, "event": event.name, "message": sentence}
-        printer.json_line({**head, **event.fields})
+        hint = event.fields.get("hint")
+        said = {"hint": printer.say(hint)} if isinstance(hint, Phrase) else {}
+        printer.json_line({**head, **event.fields, **said})
         return
     if event.name == "ready":
         printer.text(f"ready {event.fields['url']}")
@@ -72,6 +74,10 @@ def _show(printer: Printer, event: Event) -> None:
     elif event.name not in _AT_LENGTH or printer.verbosity > 0:
         style = _STYLES.get(event.name, "dim")
         printer.remark(phrase("kvwise: {text}", text=event.sentence), style)
+        hint = event.fields.get("hint")
+        if isinstance(hint, Phrase):
+            text = f"{printer.say(phrase('hint:'))} {printer.say(hint)}"
+            printer.remark(phrase("kvwise: {text}", text=text))
 
 
 def _forget(stream: TextIO) -> None:

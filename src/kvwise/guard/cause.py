@@ -2,7 +2,8 @@
 
 The seam between the guard and whoever reads logs: the guard asks `cause_of` and nothing else.
 Names of causes are those of the failure reports where one fits; `CURABLE` holds the ones that a
-smaller setting can cure.
+smaller setting can cure. What the failures of the log do not name at once is diagnosed, and so is
+what to do about a cause that no smaller setting can cure.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from kvwise.diagnose import Finding, diagnose
 from kvwise.engine import events as ev
 from kvwise.engine.loaded import Loaded
 from kvwise.engine.outcome import Ending, Outcome
@@ -25,6 +27,10 @@ CURABLE = frozenset({
 })  # fmt: skip
 MEMORY = CURABLE - {"hang", "slow-start", "crash", "device-lost-timeout", "cache-types"}
 """Causes that are a lack of memory."""
+
+_SPEAK_FOR_THEMSELVES = {
+    "hang", "slow-start", "killed", "low-memory", "ended", "vram-spill-slow", "unhealthy",
+}  # fmt: skip
 
 _PARTS = {
     "weights-oom": "weights",
@@ -73,6 +79,11 @@ _OF_CODE = (  # surest first: the first code that the log has decides
     ("tensor_missing", "missing-tensor"), ("tensor_count", "missing-tensor"),
     ("rpc_version", "rpc-lost"), ("rpc_lost", "rpc-lost"),
     ("device_lost", "device-lost-timeout"),
+    ("no_kernel", "wrong-kernel-build"), ("driver_old", "wrong-kernel-build"),
+    ("no_backend", "wrong-kernel-build"), ("cpu_instructions", "wrong-kernel-build"),
+    ("slots_above_limit", "bad-flag"), ("spec_type", "bad-flag"), ("split_mode", "bad-flag"),
+    ("mtp_missing", "bad-flag"), ("draft_load", "file-missing"), ("file_version", "arch-unknown"),
+    ("file_endian", "file-corrupt"), ("tensor_shape", "missing-tensor"),
     ("cache_type_unsupported", "cache-types"), ("block_vs_head_size", "cache-types"),
     ("mla_k_v_types_differ", "cache-types"), ("v_quant_needs_flash_attn", "cache-types"),
     ("buffer_limit", "single-allocation-limit"),
@@ -80,16 +91,17 @@ _OF_CODE = (  # surest first: the first code that the log has decides
     ("rs_alloc", "recurrent-state-oom"), ("compute_alloc", "compute-oom"),
     ("output_alloc", "compute-oom"),
     ("buffer_alloc", "out-of-memory"), ("device_alloc", "out-of-memory"),
-    ("host_alloc", "out-of-memory"), ("mmap", "out-of-memory"),
+    ("host_alloc", "out-of-memory"), ("mmap", "out-of-memory"), ("gpu_oom", "out-of-memory"),
+    ("vk_oom", "out-of-memory"), ("metal_oom", "out-of-memory"), ("ram_short", "out-of-memory"),
     ("rpc_connect", "rpc-dead"),
 )  # fmt: skip
+_SURE = 0.5
 _SIZED = ("buffer_alloc", "device_alloc", "host_alloc")
 _MEMORY_WORDS = re.compile(
     r"out of (?:device |host )?memory|ErrorOutOf|not enough memory|insufficient memory|"
     r"cannot allocate memory|failed to (?:re)?alloc|bad_alloc|failed to reserve",
     re.IGNORECASE,
 )
-_KERNEL_WORDS = re.compile(r"no kernel image is available|unsupported toolchain|PTX was compiled")
 _LOST_WORDS = re.compile(
     r"launch timed out|unspecified launch failure|device.{0,12}lost|TDR", re.IGNORECASE
 )
@@ -125,6 +137,7 @@ class Cause:
     part: str | None = None
     buffer: str | None = None
     asked_bytes: int | None = None
+    hint: Phrase | None = None  # what to do, when less is no cure
 
     @property
     def curable(self) -> bool:
@@ -140,6 +153,11 @@ class Cause:
 def cause_of(log: Log) -> Cause:
     """The surest cause of an end; its kind is "unknown" or "ended" when the log tells nothing."""
     kind = log.verdict or _kind(log)
+    asks = kind == "crash" or (kind not in CURABLE and kind != "ended" and not log.verdict)
+    finding = _finding(log) if asks else None
+    if finding and kind in ("unknown", "crash"):
+        return _diagnosed(finding, kind)
+    hint = finding.remedies[0].text if finding and finding.remedies else None
     asked = _asked(log.loaded.failures) if kind in CURABLE else (None, None)
     evidence = _evidence(log, kind)
     return Cause(
@@ -149,7 +167,25 @@ def cause_of(log: Log) -> Cause:
         _PARTS.get(kind),
         asked[0],
         asked[1],
+        hint,
     )
+
+
+def _finding(log: Log) -> Finding | None:
+    """What the diagnosis of its last lines blames most, when it is sure enough."""
+    found = diagnose(log.lines, exit_code=log.outcome.code, numbers=False).blamed
+    return found[0] if found and found[0].confidence >= _SURE else None
+
+
+def _diagnosed(finding: Finding, kind: str) -> Cause:
+    named = finding.kind
+    if named not in CURABLE and finding.memory_is_the_cause:
+        named = "out-of-memory"
+    elif named == kind or not finding.evidence:
+        named = kind
+    lines = tuple(each.text.strip() for each in finding.evidence[:4])
+    hint = finding.remedies[0].text if finding.remedies else None
+    return Cause(named, finding.cause, lines, _PARTS.get(named), hint=hint)
 
 
 def _kind(log: Log) -> str:
@@ -174,8 +210,6 @@ def _of_codes(log: Log) -> str:
 def _of_words(log: Log) -> str:
     """By words that many messages share, and by the exit status."""
     words = "\n".join(log.lines)
-    if _KERNEL_WORDS.search(words):
-        return "wrong-kernel-build"
     if _LOST_WORDS.search(words):
         return "device-lost-timeout"
     if log.outcome.ending is Ending.KILLED:
@@ -238,7 +272,7 @@ def _sentence(log: Log, kind: str, evidence: tuple[str, ...]) -> Phrase:
             **dict(log.facts),
         },
     )
-    if kind in ("hang", "slow-start", "low-memory", "ended", "vram-spill-slow", "unhealthy"):
+    if kind in _SPEAK_FOR_THEMSELVES:
         return named
     said = evidence[0] if evidence else ""
     return phrase(_SAID, kind=named, said=said) if said else named

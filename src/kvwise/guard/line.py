@@ -53,7 +53,7 @@ CHOSEN = frozenset({field for field, *_ in (*_SHOWN, *_SWITCHES)})
 
 def shown() -> tuple[tuple[str, str, Write], ...]:
     """(Launch field, its flag, how its value is written) of what a step may change."""
-    return (*_SHOWN, ("offload_kqv", "--kv-offload", _on), ("fit", "-fit", _on))
+    return (*_SHOWN, ("offload_kqv", "--kv-offload", _on))
 
 
 def _on(value: bool) -> object:

@@ -156,7 +156,7 @@ class Session:
         self.desk.say(
             name, cause.sentence,
             cause=cause.kind, curable=cause.curable, evidence=list(cause.evidence),
-            buffer=cause.buffer, asked_bytes=cause.asked_bytes,
+            buffer=cause.buffer, asked_bytes=cause.asked_bytes, hint=cause.hint,
         )  # fmt: skip
 
 
