@@ -72,6 +72,11 @@ def test_a_real_bash_line() -> None:
     assert given_.found.wrapper == ("nohup", "./build/bin/llama-server")
 
 
+@pytest.mark.parametrize("tail", ["> log", "2> log", "2>&1 | tee log", ">> log 2>&1 &", "&> log"])
+def test_where_output_goes_is_no_part_of_it(tail: str) -> None:
+    assert of_text(f"llama-server -m a -np 2 {tail}").found.words == ("-m", "a", "-np", "2")
+
+
 POWERSHELL_LINE = """\
 $env:CUDA_VISIBLE_DEVICES = "0"
 $env:LLAMA_ARG_CTX_SIZE = '4096'

@@ -25,8 +25,10 @@ _PROMPT = re.compile(
 """What a terminal shows before the line, and people paste with it."""
 
 _OPERATORS = re.compile(r"[();<>|&]+")
+_NUMBERED = re.compile(r"(?<=\s)[0-9](?=>)")  # the 2 of `2>`, which is not the 2 of `-np 2 >`
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_PS_ASSIGNED = re.compile(r"\$env:(\w+)\s*=\s*(.*)", re.IGNORECASE | re.DOTALL)
+_PS_NUMBERED = re.compile(r"(?<=\s)[0-9](?=>)")  # the 2 of `2>`, which is not the 2 of `-np 2 >`
+_ASSIGNED = re.compile(r"\$env:(\w+)\s*=\s*(.*)", re.IGNORECASE | re.DOTALL)
 _SET = re.compile(r'set\s+"?([A-Za-z_]\w*)=([^"\n]*)"?\s*', re.IGNORECASE)
 _QUOTES = "'\u2018\u2019\u201a\u201b"
 _DOUBLE = '"\u201c\u201d\u201e'
@@ -95,7 +97,7 @@ def _assignments(words: list[str]) -> tuple[list[str], dict[str, str]]:
 
 def _bash(text: str) -> Iterator[tuple[list[str], dict[str, str]]]:
     lines = [line for line in text.split("\n") if not line.lstrip().startswith("#")]
-    text = re.sub(r"\\\n", " ", "\n".join(lines))
+    text = _NUMBERED.sub("", re.sub(r"\\\n", " ", "\n".join(lines)))
     for line in text.split("\n"):
         lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
@@ -130,8 +132,6 @@ def _split(words: list[str]) -> Iterator[tuple[list[str], dict[str, str]]]:
         elif _OPERATORS.fullmatch(word):
             if re.search("[<>]", word):
                 skip = True
-                if command and command[-1].isdecimal() and len(command[-1]) == 1:
-                    command.pop()  # the 2 of 2>
                 continue
             yield command, {}
             command = []
@@ -213,7 +213,7 @@ def _more(word: list[str] | None, piece: str) -> list[str]:
 
 
 def _cmd(text: str) -> Iterator[tuple[list[str], dict[str, str]]]:
-    text = re.sub(r"\^\s*\n\s*", " ", text)
+    text = _NUMBERED.sub("", re.sub(r"\^\s*\n\s*", " ", text))
     for row in text.split("\n"):
         line = row.strip().lstrip("@")
         if re.match(
