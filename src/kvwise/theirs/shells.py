@@ -27,8 +27,7 @@ _PROMPT = re.compile(
 _OPERATORS = re.compile(r"[();<>|&]+")
 _NUMBERED = re.compile(r"(?<=\s)[0-9](?=>)")  # the 2 of `2>`, which is not the 2 of `-np 2 >`
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_PS_NUMBERED = re.compile(r"(?<=\s)[0-9](?=>)")  # the 2 of `2>`, which is not the 2 of `-np 2 >`
-_ASSIGNED = re.compile(r"\$env:(\w+)\s*=\s*(.*)", re.IGNORECASE | re.DOTALL)
+_PS_ASSIGNED = re.compile(r"\$env:(\w+)\s*=\s*(.*)", re.IGNORECASE | re.DOTALL)
 _SET = re.compile(r'set\s+"?([A-Za-z_]\w*)=([^"\n]*)"?\s*', re.IGNORECASE)
 _QUOTES = "'\u2018\u2019\u201a\u201b"
 _DOUBLE = '"\u201c\u201d\u201e'
