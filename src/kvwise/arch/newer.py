@@ -148,4 +148,3 @@ NEWER: dict[str, Row] = {
         "n_swa!", _RMS, "n_embd_per_layer!", family="none",
     ),
 }  # fmt: skip
-"""The graph of Qwen 4 is not known: its compute is estimated."""

@@ -54,6 +54,7 @@ _MODULES = {
     "newer": "maple spark2_5 hrm_text k2-horizon gemma-embedding2",
     "per_layer": "gemma3n gemma4",
     "plamo2": "plamo2",
+    "qwen4": "qwen4exp",
     "rwkv": "rwkv6 rwkv7 rwkv6qwen2 arwkv7",
     "short_conv": "lfm2 lfm2moe",
     "singles": "plamo3 qwen3vl qwen3tts cogvlm talkie nanbeige openelm chameleon pockettts",

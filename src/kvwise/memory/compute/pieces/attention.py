@@ -119,10 +119,12 @@ def cached(
     out: str | None = "attn_output",
     owner: int | None = None,
     extras: Extras = PLAIN,
+    mask: Tensor | None = None,
 ) -> Tensor:
     """Write K and V, attend over the whole cache, project with `out`.
 
-    `k` and `v` None: the layer reads the cache of layer `owner` and writes nothing.
+    `k` and `v` None: the layer reads the cache of layer `owner` and writes nothing. `mask` stands
+    instead of the cache's own.
     Windowed models add K before V, the others V before K.
     """
     inputs = kv.kv_input(b, il if owner is None else owner)
@@ -142,7 +144,7 @@ def cached(
         q,
         kv.read_k(b, il, owner=owner),
         kv.read_v(b, il, owner=owner),
-        inputs.mask,
+        inputs.mask if mask is None else mask,
         extras=extras,
     )
     if inputs.v_rot is not None:

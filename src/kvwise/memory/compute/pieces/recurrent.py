@@ -56,7 +56,11 @@ def _numbers(b: Builder, first: int = 0, count: int | None = None) -> Tensor:
 
 def read(b: Builder, side: Side, il: int, rows: Rows | None = None) -> Tensor:
     """States of this batch's sequences: [row, sequences] (or what `rows` makes of them)."""
-    store = storage(b, side, il)
+    return read_from(b, storage(b, side, il), rows)
+
+
+def read_from(b: Builder, store: Tensor, rows: Rows | None = None) -> Tensor:
+    """The same out of any storage that has a row per state."""
     width, count, _, _ = store.ne
     states = ops.reshape(store, width, count)
     b.expand(ops.scale_inplace(ops.view_1d(states, width)))
