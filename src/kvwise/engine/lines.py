@@ -175,8 +175,9 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     # -- model and devices ---------------------------------------------------------------------
     ("loaded meta data with", rf"loaded meta data with \d+ key-value pairs and {_INT} tensors from "
      r"(.+?)(?: \(version .*)?$", lambda m: ev.ModelOpened(m[2], int(m[1]))),
-    ("- kv ", r"- kv +\d{1,5}: +([\w.-]{1,120}) +(?:[ui](?:8|16|32|64)|f32|f64|bool|str|arr\[[^]]{1,20}\]) +"
-     r"= (.{1,400})$", lambda m: ev.ModelKey(m[1], m[2].strip())),
+    ("- kv ", r"- kv +\d{1,5}: +([\w.-]{1,120}) +"
+     r"(?:[ui](?:8|16|32|64)|f32|f64|bool|str|arr\[[^]]{1,20}\]) += (.{1,400})$",
+     lambda m: ev.ModelKey(m[1], m[2].strip())),
     ("print_", r"\b(?:print_info|llm_load_print_meta): ([\w. ]{1,40}?)\s*= (.{1,4000})$",
      lambda m: ev.ModelFact(m[1], m[2].strip())),
     ("using device ", rf"using device (\S+) \((.*)\) - {_INT} MiB free",

@@ -40,14 +40,7 @@ def _mapping(case: Case) -> Hit | None:
     lines = case.all("mmap")
     if not lines:
         return None
-    memory = "allocate memory" in lines[0].fields.get("reason", "")
-    return Hit(
-        0.7,
-        tuple(lines[:2]),
-        dict(lines[0].fields),
-        memory=memory,
-        pool="host-ram" if memory else None,
-    )
+    return Hit(0.7, tuple(lines[:2]), dict(lines[0].fields))
 
 
 _AGAIN = remedy("compare size and sha256 with the source, download again")

@@ -8,7 +8,8 @@ from kvwise.engine.wordings import Wording
 
 ROWS: tuple[Wording, ...] = (
     # -- lost in the middle of work --------------------------------------------------------------
-    ("device_lost", "evice", r"(?:ErrorDeviceLost|device lost on |DEVICE_LOST|Device lost!|device lost\b|vkDeviceLost)"),
+    ("device_lost", "evice", r"(?:ErrorDeviceLost|device lost on |DEVICE_LOST|Device lost!|device lost\b|vkDeviceLost|vk::DeviceLostError)"),
+    ("device_lost", "has been cancelled because", r"CS has been cancelled because the context is lost"),
     ("device_lost", "launch timed out", r"launch timed out and was terminated"),
     ("device_lost", "ring ", r"(?:amdgpu|drm).{0,80}ring \S+ timeout|^ring \S+ timeout"),
     ("device_lost", "device wedged", r"device wedged"),
@@ -71,6 +72,7 @@ ROWS: tuple[Wording, ...] = (
     ("crashed", "C0000005", r"0x[cC]0000005"),
     ("crashed", "c0000409", r"0x[cC]0000409"),
     ("crashed", "it code", r"[Ee]xit(?:s|ed)?(?: with)? code:? ?(?P<code>-11|139|134|-6)\b"),
+    ("crashed", "it code", r"[Ee]xit code:? ?184467440726358\d{5}\b"),
     ("crashed", "terminate called", r"terminate called after throwing an instance of '?(?P<what>[\w:]{1,80})"),
     ("crashed", "signal: ", r"signal: (?P<what>segmentation fault|aborted|abort trap)"),
     ("crashed", "core dumped", r"core dumped"),

@@ -55,5 +55,5 @@ ROWS: tuple[Wording, ...] = (
      r"got (?P<got>\d+)"),
     ("key_missing", "key not found in model", r"key not found in model: (?P<key>\S{1,120})"),
     ("clip_as_model", "CLIP cannot be used as main model", r"CLIP cannot be used as main model"),
-    ("mmap", "mmap failed", r"mmap failed: (?P<reason>.{1,200})"),
+    ("mmap", "mmap failed", r"mmap failed: (?P<reason>(?!Cannot allocate memory).{1,200})"),
 )  # fmt: skip

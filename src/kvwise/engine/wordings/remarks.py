@@ -11,6 +11,8 @@ ROWS: tuple[Wording, ...] = (
     ("below_train", "full capacity of the model will not be utilized",
      r"n_ctx\w* \((?P<n_ctx>\d+)\) < n_ctx_train \((?P<train>\d+)\)"),
     ("harmless", "tensor overrides to CPU are used with mmap", r"tensor overrides to (?P<what>CPU are used with mmap)"),
+    ("harmless", "cannot decode batches with this", r"(?P<what>cannot decode batches with this context)"),
+    ("harmless", "llama_encode() instead", r"(?P<what>use llama_encode\(\) instead)"),
     ("harmless", "has unused tensor", r"model has (?P<what>unused tensor)"),
     ("harmless", "special_eog_ids", r"(?P<what>special_eo\w_id is not in special_eog_ids)"),
     ("harmless", "special_eog_ids", r"(?P<what>special_eog_ids contains)"),

@@ -23,6 +23,7 @@ ROWS: tuple[Wording, ...] = (
     ("context_exceeded", "the available context size",
      r"request(?: \((?P<tokens>\d{1,12}) tokens\))? exceeds the available context size"
      r"(?: \((?P<n_ctx>\d{1,12}) tokens\))?"),
+    ("context_exceeded", "decoding exceeds the available", r"decoding exceeds the available context size"),
     ("context_exceeded", "exceed_context_size_error",
      r"exceed_context_size_error(?:.{0,60}\"n_prompt_tokens\":(?P<tokens>\d{1,12}),\"n_ctx\":(?P<n_ctx>\d{1,12}))?"),
     ("context_exceeded", "exceed context window of",
