@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ ROW = re.compile(
 )
 
 
+@cache
 def _on_the_reports_card(purpose: str) -> Plan:
     return plan(model("qwen3-8b"), [Device.of(CARD)], Goal(purpose), host=Host.of("32GiB"))
 

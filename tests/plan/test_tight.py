@@ -7,6 +7,7 @@ one and two of them, by generic and by CUDA rules.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -24,6 +25,9 @@ from kvwise.plan.goal import Goal
 from .setup import ZOO, gpu, model
 
 NAMES = sorted(path.name.removesuffix(".json.gz") for path in ZOO.glob("*.json.gz"))
+LARGE = re.compile(r"deepseek-v[34]|480b|glm-4.5|minimax-m2|kimi|smallthinker|dots1|hunyuan-a13b")
+"""Models whose graphs take long to build: the slow test has them."""
+
 SIZES = (2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 80)
 KINDS = ("cuda", "generic")
 HOST = None  # the host's memory is no limit here
@@ -109,10 +113,11 @@ def _short(name: str, launch: Launch, devices: Sequence[Device]) -> int | None:
 def _sample(count: int) -> list[tuple[str, int, str]]:
     dice = random.Random(5)
     machine = range(len(machines()))
-    return [(name, dice.choice(machine), dice.choice(GOALS)) for name in dice.sample(NAMES, count)]
+    quick = [name for name in NAMES if not LARGE.search(name)]
+    return [(name, dice.choice(machine), dice.choice(GOALS)) for name in dice.sample(quick, count)]
 
 
-@pytest.mark.parametrize(("name", "machine", "purpose"), _sample(30))
+@pytest.mark.parametrize(("name", "machine", "purpose"), _sample(24))
 def test_one_step_more_does_not_fit(name: str, machine: int, purpose: str) -> None:
     check(name, machines()[machine], purpose)
 

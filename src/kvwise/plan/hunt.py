@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 
 from kvwise.launch import Launch
 from kvwise.options import change
-from kvwise.plan.candidate import CELLS, Candidate, slack_of
+from kvwise.plan.candidate import CELLS, Candidate, lefts, missing, slack_of
 from kvwise.plan.edge import edge
+from kvwise.plan.experts import fields_of, packed, without_one
 from kvwise.plan.offload import Level
 from kvwise.plan.search import Search
 
+_TRIES = 3  # a compute buffer can grow when another matrix is on the host
 _STEPS_BEYOND = 2  # how far to look past the edge for a context that fits after all
 
 
@@ -163,7 +165,28 @@ def first_level(search: Search, launch: Launch, tokens: int) -> Candidate | None
         if _host_is_too_small(search, at, last):
             return None
         first = edge(left, last, 0, rough)
-    return search.fitting(at(first), steps[first])
+    found = search.fitting(at(first), steps[first])
+    return _packed(search, found) if found and first else found
+
+
+def _packed(search: Search, found: Candidate) -> Candidate:
+    """The candidate with other expert matrices on the host, where that fills the GPUs better."""
+    if {"n_cpu_moe", "override_tensor"} & set(search.fixed):
+        return found
+    left = lefts(found.ledger)
+    for _ in range(_TRIES):
+        host = packed(found.ledger, left)
+        if host is None:
+            return found
+        level = {**found.level, **fields_of(search.model, host)}
+        launch = change(found.launch, **level)
+        better = search.fitting(launch, level)
+        if better is not None:
+            return better if better.host_read < found.host_read else found
+        ledger = search.ledger(search.settled(launch))
+        short = missing(ledger) if ledger else 0
+        left = [each - short - 1 for each in left]
+    return found
 
 
 def _host_is_too_small(search: Search, at: Callable[[int], Launch], last: int) -> bool:
@@ -195,6 +218,9 @@ def polished(search: Search, found: Candidate) -> Candidate:
         above = one_step_less_offloaded(search, found)
         if above is not None:
             better = search.fitting(*above)
+        if better is None and above is not None:
+            filled = _packed(search, found)
+            better = filled if filled is not found else None
         grows = search.goal.terms.grow and found.slot_tokens < search.most
         if better is None and "n_ctx" not in search.fixed and grows:
             better = search.fitting(one_step_more(search, found), found.level)
@@ -208,13 +234,17 @@ def one_step_more(search: Search, found: Candidate) -> Launch:
 
 
 def one_step_less_offloaded(search: Search, found: Candidate) -> tuple[Launch, Level] | None:
-    """The launch with one tensor or layer more on the GPUs; None where no level says how."""
+    """The launch with one expert matrix or layer more on the GPUs; None where no level says how."""
     steps, level = list(search.levels), dict(found.level)
-    if level not in steps[1:]:
-        return None
-    above = steps[steps.index(level) - 1]
     nothing = {"n_cpu_moe": 0, "override_tensor": ()}
     kept = {name: value for name, value in nothing.items() if name not in search.fixed}
+    host = without_one(found.ledger) if len(kept) == len(nothing) else None
+    if host is not None and found.launch.n_gpu_layers > search.model.n_layer_all:
+        above: Level = {**level, **fields_of(search.model, host)}
+    elif level in steps[1:]:
+        above = steps[steps.index(level) - 1]
+    else:
+        return None
     launch = change(found.launch, **{**kept, **above})
     return (change(launch, tensor_split=()) if search.splits_freely else launch), above
 
