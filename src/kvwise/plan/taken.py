@@ -93,6 +93,7 @@ class Curve:
     asked: int = 0  # ledgers made
     _whole: dict[int, Taken | Refused] = field(default_factory=dict)
     _bare: dict[int, Taken | Refused] = field(default_factory=dict)
+    _no_attention: bool | None = None
 
     def at(self, n_ctx: int) -> Taken | Refused:
         """What it takes with `-c n_ctx`, or why llama.cpp refuses it."""
@@ -133,7 +134,9 @@ class Curve:
             )
         except Refused as refused:
             return refused
-        return _taken(ledger, self.machine, bare=bare)
+        if self._no_attention is None:  # cache types decide, not the context
+            self._no_attention = _attention_leaves(ledger)
+        return _taken(ledger, self.machine, bare=bare, no_attention=self._no_attention)
 
     @property
     def step(self) -> int:
@@ -141,7 +144,7 @@ class Curve:
         return CELLS if self.launch.kv_unified else CELLS * max(1, self.launch.n_seq_max)
 
 
-def _taken(ledger: Ledger, machine: Machine, *, bare: bool) -> Taken:
+def _taken(ledger: Ledger, machine: Machine, *, bare: bool, no_attention: bool) -> Taken:
     gpus = [line for line in ledger.lines if not line.host]
     on_host = ledger.host.context_bytes
     return Taken(
@@ -156,7 +159,7 @@ def _taken(ledger: Ledger, machine: Machine, *, bare: bool) -> Taken:
         cache_host=on_host if gpus else 0,
         beside=sum(line.extra_bytes for line in gpus or (ledger.host,)),
         all_layers=bool(gpus) and _keeps_all(ledger),
-        no_attention=_attention_leaves(ledger),
+        no_attention=no_attention,
         verified=ledger.verified,
         bare=bare,
     )
@@ -225,7 +228,10 @@ def longest(curve: Curve, machine: Machine, least: int, most: int) -> int | None
     high = max(low, most // step)
     if holds(high):
         return high * step
-    if not holds(low):
+    whole = -(-curve.launch.n_ubatch // step)  # a shorter one has a smaller batch: another graph
+    if low < whole < high and holds(whole):
+        low = whole
+    elif not holds(low):
         return None
     good, bad = curve.around(machine, low * step, high * step)
     last = edge(lambda steps: slack(curve.at(steps * step), machine), good // step, bad // step)
