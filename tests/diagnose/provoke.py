@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import shutil
 import socket
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,6 +67,8 @@ class Failure:
     around: Callable[[Setting], Any] | None = None  # a context that gives more flags
     stop_at: str = ""  # end it when its log says this
     special: tuple[str, ...] = ()  # flags of a binary that no Launch holds
+    before: tuple[str, ...] = ()  # programs that start the engine
+    beside: str = ""  # a program that must lie beside the engine
     memory: bool = False
     live: bool = True  # False: its log is kept, but it depends too much on the machine to be run
 
@@ -205,6 +211,58 @@ def _nobody(_: Setting) -> Iterator[tuple[str, ...]]:
     yield ("--rpc", f"127.0.0.1:{port}")
 
 
+_RPC_SERVER = "ggml-rpc-server"
+
+
+class _Remote:
+    """A real RPC server that is killed while the engine generates through it."""
+
+    process: subprocess.Popen[bytes]
+
+    @contextlib.contextmanager
+    def around(self, setting: Setting) -> Iterator[tuple[str, ...]]:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+        program = Path(setting.engine.path).with_name(_RPC_SERVER)
+        with subprocess.Popen(
+            [program, "-p", port], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as self.process:
+            try:
+                for _ in range(200):
+                    with (
+                        contextlib.suppress(OSError),
+                        socket.create_connection(("127.0.0.1", int(port)), 1),
+                    ):
+                        break
+                    time.sleep(0.05)
+                yield ("--rpc", f"127.0.0.1:{port}")
+            finally:
+                self.process.kill()
+
+    def ask(self, url: str) -> None:
+        body = {"prompt": "Once", "n_predict": 400, "ignore_eos": True, "stream": True}
+        with (
+            contextlib.suppress(httpx2.HTTPError),
+            httpx2.stream(
+                "POST", url + "/completion", json=body, timeout=LIMIT_S, trust_env=False
+            ) as answer,
+        ):
+            for number, _ in enumerate(answer.iter_lines()):
+                if number == 4:
+                    self.process.kill()
+
+
+_REMOTE = _Remote()
+
+
+def _unlocked() -> tuple[str, ...]:
+    """Start the engine where it may lock 64 KiB of memory only."""
+    if not shutil.which("prlimit") or not shutil.which("setpriv"):
+        return ()
+    root = ("setpriv", "--bounding-set", "-ipc_lock") if os.geteuid() == 0 else ()
+    return (*root, "prlimit", "--memlock=65536:65536")
+
+
 @contextlib.contextmanager
 def _taken(setting: Setting) -> Iterator[tuple[str, ...]]:
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -291,6 +349,14 @@ FAILURES: dict[str, Failure] = {
     ),
     "port": Failure("port-taken", engines=BINARY, around=_taken),
     "dead-rpc": Failure("rpc-unreachable", engines=BINARY, around=_nobody),
+    "lost-rpc": Failure(
+        "rpc-unreachable", (*SMALL, "-ngl", "99"), around=_REMOTE.around, ask=_REMOTE.ask,
+        engines=BINARY, beside=_RPC_SERVER,
+    ),
+    "mlock": Failure(
+        "mlock-warning", (*SMALL, "--mlock"), before=_unlocked(), engines=BINARY,
+        live=bool(_unlocked()),
+    ),
     "regex": Failure("option-refused", engines=BINARY, special=("-ot", "blk.[0-9=CPU")),
     "device": Failure("device-missing", engines=BINARY, special=("-dev", "CUDA9")),
     "option": Failure("option-refused", engines=BINARY, special=("--no-such-option",)),
@@ -366,8 +432,8 @@ def _argv(failure: Failure, setting: Setting, words: tuple[str, ...]) -> list[st
     if engine.kind == "binary":
         port = () if "--port" in words else ("--port", "0")
         return [
-            engine.path, "-m", str(model), *failure.words, *words, *failure.special, "-lv", "4",
-            "-t", "1", "--host", "127.0.0.1", "--cache-ram", "0", *port,
+            *failure.before, engine.path, "-m", str(model), *failure.words, *words,
+            *failure.special, "-lv", "4", "-t", "1", "--host", "127.0.0.1", "--cache-ram", "0", *port,
         ]  # fmt: skip
     launch = Launch.parse([*failure.words, *words])
     spec = embedded_spec(str(model), launch, Run(threads=1))

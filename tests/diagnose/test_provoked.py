@@ -36,6 +36,8 @@ def test_a_failure_is_named_from_its_log(name: str, engine: Engine, tmp_path: Pa
     failure = (FAILURES | HEALTHY)[name]
     if engine.kind not in failure.engines or not failure.live:
         pytest.skip("not with this engine")
+    if failure.beside and not Path(engine.path).with_name(failure.beside).exists():
+        pytest.skip(f"no {failure.beside} beside the engine")
     if engine.kind == "embedded" and name not in ALWAYS:
         pytest.skip("with a llama-server only: KVWISE_TEST_ENGINE")
     log, code = run(failure, engine, tmp_path)
