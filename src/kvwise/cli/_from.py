@@ -180,7 +180,13 @@ def _verdict(made: Comparison) -> Phrase:
                       tokens=tokens, size=show(ledger.misses_by_bytes))  # fmt: skip
     if ledger.launch.fit and ledger.launch.n_ctx == 0:
         return phrase("now: the engine decides; up to {tokens} tokens of context", tokens=tokens)
-    return phrase("now: {tokens} tokens of context, and it fits", tokens=tokens)
+    lines = [line for line in ledger.lines if line.headroom_bytes is not None]
+    if not lines:
+        return phrase("now: {tokens} tokens of context, and it fits", tokens=tokens)
+    line = min(lines, key=lambda each: (each.host, each.headroom_bytes))
+    return phrase("now: {tokens} tokens of context; it fits, {size} stay free on {device}",
+                  tokens=tokens, size=show(line.headroom_bytes or 0),
+                  device=line.device or phrase("the host"))  # fmt: skip
 
 
 def _table(made: Comparison) -> Table:
