@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -13,7 +14,7 @@ from kvwise.memory.ledger import Ledger
 from kvwise.options import change
 from kvwise.plan.choose import Choice, Plan, plan
 from kvwise.plan.goal import Goal
-from kvwise.plan.outlook import MORE_BYTES, outlook
+from kvwise.plan.outlook import MORE_BYTES, WhatIf, outlook
 from kvwise.plan.quality import CLASSES
 from kvwise.plan.report import plan_json
 from kvwise.plan.speed import Measured, Range, Speed
@@ -24,8 +25,14 @@ from .setup import RAM, gpu, model
 CARD = Device.of("RTX 4060", os="linux")
 
 
+@cache
 def made(name: str, goal: Goal | None = None, *devices: Device, **more: object) -> Plan:
     return plan(model(name), devices, goal or Goal("chat"), host=RAM, **more)  # type: ignore[arg-type]
+
+
+@cache
+def cases(name: str, goal: Goal | None = None) -> tuple[WhatIf, ...]:
+    return outlook(made(name, goal, CARD), model(name), [CARD], host=RAM)
 
 
 def on_gpus(ledger: Ledger) -> int:
@@ -54,7 +61,7 @@ def test_a_cache_type_frees_what_two_ledgers_differ_by() -> None:
 
 def test_a_small_micro_batch_frees_its_compute_buffer() -> None:
     launch = Launch.parse(["-ub", "128"])
-    choice = made("qwen3-8b", None, CARD, launch=launch, fixed={"n_ubatch"}).choice
+    choice = made("qwen3-8b", None, CARD, launch=launch, fixed=frozenset({"n_ubatch"})).choice
     cost = next(each for each in choice.costs if each.flag == "-ub")
     usual = account(model("qwen3-8b"), change(choice.launch, n_ubatch=512), [CARD], host=RAM)
     assert cost.freed_bytes == on_gpus(usual) - on_gpus(choice.ledger) > 0
@@ -85,7 +92,7 @@ def test_several_slots_are_told_per_slot() -> None:
         Goal("chat", slots=4),
         CARD,
         launch=Launch.parse(["-np", "4", "-kvu"]),
-        fixed={"kv_unified", "n_seq_max"},
+        fixed=frozenset({"kv_unified", "n_seq_max"}),
     ).choice
     per_slot = shared.ledger.context.n_ctx // 4
     assert f"{per_slot:,} per slot when all are in use" in said(shared)
@@ -96,7 +103,7 @@ def test_models_that_cannot_reuse_a_prompt_say_so() -> None:
     assert "the cache goes back 1,024 tokens at most" in said(window)
     assert "--swa-full avoids it and takes" in said(window)
     whole = made(
-        "gemma-3-4b", None, CARD, launch=Launch.parse(["--swa-full"]), fixed={"swa_full"}
+        "gemma-3-4b", None, CARD, launch=Launch.parse(["--swa-full"]), fixed=frozenset({"swa_full"})
     ).choice
     assert "goes back" not in said(whole)
     assert "cannot go back" in said(made("mamba-130m", None, CARD).choice)
@@ -107,6 +114,20 @@ def test_models_that_cannot_reuse_a_prompt_say_so() -> None:
 def test_the_speed_is_a_range_that_says_it_was_worked_out() -> None:
     assert "(worked out, not measured)" in said(made("qwen3-8b", None, CARD).choice)
     assert "per second" not in said(made("qwen3-8b", None, gpu(7.4)).choice)  # nothing is known
+
+
+def test_the_device_that_ends_the_context_is_named_where_there_are_several() -> None:
+    two = [replace(CARD, free_bytes=3 * 1024**3), replace(CARD, free_bytes=4 * 1024**3, index=1)]
+    found = made("qwen3-8b", Goal("chat", never_offload=True), *two)
+    binds = found.choice.binds
+    assert binds is not None and binds.context == "memory"
+    assert f"on {binds.device}" in said(found.choice)
+    alone = made("qwen3-8b", None, CARD).choice
+    assert "more miss by" in said(alone) and "on CUDA0" not in said(alone)
+
+
+def test_a_goal_that_wants_no_more_says_so() -> None:
+    assert "is what the goal asks for" in said(made("qwen3-8b", Goal("min-memory"), CARD).choice)
 
 
 # -- alternatives --------------------------------------------------------------------
@@ -168,7 +189,7 @@ def test_trades_name_what_is_given_and_taken() -> None:
 
 def test_more_memory_gives_what_a_plan_with_it_gives() -> None:
     found = made("qwen3-8b", None, CARD)
-    more = outlook(found, model("qwen3-8b"), [CARD], host=RAM)[0]
+    more = cases("qwen3-8b")[0]
     bigger = replace(
         CARD, total_bytes=CARD.total_bytes + MORE_BYTES, free_bytes=CARD.free_bytes + MORE_BYTES
     )
@@ -182,20 +203,15 @@ def test_more_memory_gives_what_a_plan_with_it_gives() -> None:
 
 
 def test_other_quantizations_are_estimated_and_say_so() -> None:
-    found = made("qwen3-8b", None, CARD)
-    cases = [each for each in outlook(found, model("qwen3-8b"), [CARD], host=RAM)
-             if each.kind == "quant"]  # fmt: skip
-    assert [each.name for each in cases] == ["Q6_K", "Q5_K_M", "IQ4_XS", "Q3_K_M"]
-    assert all(each.basis == "estimated" and "about" in str(each.sentence) for each in cases)
-    contexts = [each.choice.slot_tokens for each in cases if each.choice]
+    found = [each for each in cases("qwen3-8b") if each.kind == "quant"]
+    assert [each.name for each in found] == ["Q6_K", "Q5_K_M", "IQ4_XS", "Q3_K_M"]
+    assert all(each.basis == "estimated" and "about" in str(each.sentence) for each in found)
+    contexts = [each.choice.slot_tokens for each in found if each.choice]
     assert contexts == sorted(contexts) and len(contexts) == 4
 
 
 def test_a_model_in_its_own_type_has_no_other() -> None:
-    found = made("gpt-oss-20b", None, CARD)
-    assert {each.kind for each in outlook(found, model("gpt-oss-20b"), [CARD], host=RAM)} == {
-        "memory"
-    }
+    assert {each.kind for each in cases("gpt-oss-20b")} == {"memory"}
 
 
 # -- the document ---------------------------------------------------------------------
@@ -203,9 +219,9 @@ def test_a_model_in_its_own_type_has_no_other() -> None:
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_document_holds_it_all(language: str) -> None:
-    found = made("qwen3-8b", Goal("document", prompt_tokens=24000), CARD)
-    cases = outlook(found, model("qwen3-8b"), [CARD], host=RAM)
-    document = plan_json(found, language, cases)
+    goal = Goal("document", prompt_tokens=24000)
+    found = made("qwen3-8b", goal, CARD)
+    document = plan_json(found, language, cases("qwen3-8b", goal))
     choice = document["choice"]
     assert choice["speed"]["decode_range"]["low"] < choice["speed"]["decode_tokens_per_s"]
     assert choice["speed"]["decode_tokens_per_s"] < choice["speed"]["decode_range"]["high"]
@@ -225,7 +241,7 @@ def test_the_document_holds_it_all(language: str) -> None:
 def test_a_plan_takes_speeds_that_were_measured_here() -> None:
     found = made("qwen3-8b", None, CARD).choice
     result = Measured.of(found.ledger, found.speed.depth, decode_tokens_per_s=31.5)
-    again = made("qwen3-8b", None, CARD, results=[result]).choice
+    again = made("qwen3-8b", None, CARD, results=(result,)).choice
     assert again.launch == found.launch
     assert again.speed.basis == "measured"
     assert "(measured here)" in said(again)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from kvwise.plan.candidate import CELLS, Candidate, missing
+from kvwise.plan.binds import Binds
+from kvwise.plan.candidate import CELLS, Candidate, lefts
 from kvwise.plan.costs import Cost
 from kvwise.plan.reuse import reuse
 from kvwise.plan.search import Search
@@ -20,6 +21,8 @@ class Explained(Protocol):
 
     @property
     def speed(self) -> Speed: ...
+    @property
+    def binds(self) -> Binds | None: ...
 
 
 def reasons(
@@ -110,14 +113,29 @@ def _context(search: Search, chosen: Candidate) -> Iterator[Phrase]:
             "{tokens:,} tokens are all that the model was trained for", tokens=search.trained
         )
         return
-    more = search.ledger(search.with_context(chosen.launch, n_ctx + CELLS * search.slots))
-    short = missing(more) if more else 0
-    if short:
+    longer = search.with_context(chosen.launch, n_ctx + CELLS * search.slots)
+    more = search.ledger(search.settled(longer))
+    if more is None:
+        return
+    left = lefts(more)
+    tightest = min(range(len(left)), key=left.__getitem__)
+    fields = {"tokens": n_ctx, "step": CELLS * search.slots, "size": show(-left[tightest])}
+    if left[tightest] >= 0:
+        yield phrase(
+            "a context of {tokens:,} tokens is what the goal asks for, more would fit",
+            tokens=n_ctx,
+        )
+    elif len(search.devices) == 1 and tightest == 0:
         yield phrase(
             "a context of {tokens:,} tokens is the longest that fits: {step:,} more miss by {size}",
-            tokens=n_ctx,
-            step=CELLS * search.slots,
-            size=show(short),
+            **fields,
+        )
+    else:
+        yield phrase(
+            "a context of {tokens:,} tokens is the longest that fits: {step:,} more miss by "
+            "{size} on {device}",
+            device=more.lines[tightest].buffer,
+            **fields,
         )
 
 
@@ -157,8 +175,15 @@ def _speed(speed: Speed) -> Iterator[Phrase]:
 
 
 def details(choice: Explained) -> Iterator[Phrase]:
-    """The long version: what bounds the speed, and what its figures stand on."""
-    speed = choice.speed
+    """The long version: what keeps layers off the GPUs, what bounds the speed, and what its
+    figures stand on."""
+    speed, limit = choice.speed, choice.binds
+    if limit is not None and limit.layers == "memory":
+        yield phrase(
+            "one step more on the GPUs misses by {size} on {device}",
+            size=show(limit.layers_miss_bytes),
+            device=limit.layers_device or "",
+        )
     if speed.bound_by is not None:
         yield speed.bound_by
     if speed.read_bytes_host and speed.read_bytes_gpu:

@@ -72,7 +72,7 @@ OTHER = Factors(
     phrase("nothing of this kind: a wide guess"),
 )  # fmt: skip
 HOST = Factors(
-    (0.55, 0.95), (60 * US, 5 * US), (2, 2), (1.0, 1.0), (0.30, 1.0), (8, 1),
+    (0.55, 0.95), (60 * US, 5 * US), (3, 4), (1.0, 1.0), (0.30, 1.0), (8, 1),
     phrase("CPU runs of llama-bench b10605; bandwidth and arithmetic are ranges themselves"),
 )  # fmt: skip
 
