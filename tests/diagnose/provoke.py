@@ -433,7 +433,8 @@ def _argv(failure: Failure, setting: Setting, words: tuple[str, ...]) -> list[st
         port = () if "--port" in words else ("--port", "0")
         return [
             *failure.before, engine.path, "-m", str(model), *failure.words, *words,
-            *failure.special, "-lv", "4", "-t", "1", "--host", "127.0.0.1", "--cache-ram", "0", *port,
+            *failure.special, "-lv", "4", "-t", "1", "--host", "127.0.0.1",
+            "--cache-ram", "0", *port,
         ]  # fmt: skip
     launch = Launch.parse([*failure.words, *words])
     spec = embedded_spec(str(model), launch, Run(threads=1))

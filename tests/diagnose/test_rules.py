@@ -144,3 +144,32 @@ def test_no_bytes_break_the_doctor(chosen: list[int], noise: bytes) -> None:
     for finding in found.findings:
         assert str(finding.cause)
         assert all(str(remedy.text) for remedy in finding.remedies)
+
+
+_GREW = (
+    "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 512.00 MiB on device 0: "
+    "cudaMalloc failed: out of memory\n"
+    "ggml_gallocr_reserve_n: failed to allocate CUDA0 buffer of size 536870912\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("slot launch_slot_: id  0 | task 0 | processing task\n", ""),
+        ("srv  update_slots: all slots are idle\n", ""),
+        ("", "process_ubatch: failed to compute graph, compute status: -2\n"),
+        ("", "llama_decode: failed to decode, ret = -2\n"),
+    ],
+)
+def test_a_work_buffer_refused_while_decoding_is_growth_after_the_load(
+    before: str, after: str
+) -> None:
+    found = diagnose(before + _GREW + after, numbers=False)
+    assert [each.kind for each in found.findings[:2]] == ["runtime-vram-growth", "compute-oom"]
+    assert found.outcome == "refused"
+
+
+def test_a_work_buffer_refused_while_loading_is_not_growth() -> None:
+    found = diagnose("graph_reserve: failed to allocate compute buffers\n" + _GREW, numbers=False)
+    assert found.findings[0].kind == "compute-oom"

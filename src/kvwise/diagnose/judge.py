@@ -97,6 +97,8 @@ def _outcome(case: Case, findings: list[Finding]) -> str:  # noqa: PLR0911 (one 
         not case.complete and case.has(*_REFUSALS)
     ):
         return "refused"
+    if kinds and kinds[0] == "runtime-vram-growth":
+        return "refused"
     if kinds and kinds[0] in _SLOW:
         return "slow"
     if case.complete or case.stage == READY:

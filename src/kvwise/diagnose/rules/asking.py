@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from kvwise.diagnose.case import Case, Seen
 from kvwise.diagnose.finding import HOST_RAM, UNIFIED, VRAM, Hit, Remedy, When
-from kvwise.diagnose.stage import READY
+from kvwise.diagnose.stage import READY, WARMUP
 from kvwise.text import phrase
 from kvwise.units import MIB
 
@@ -120,7 +120,14 @@ def taken_of(case: Case, name: str) -> int:
 
 def at_run(each: Seen) -> bool:
     """Was the load over when the line was printed?"""
-    return each.stage in (READY, "warmup")
+    return each.stage in (READY, WARMUP)
+
+
+def decoding(case: Case, lines: list[Seen]) -> bool:
+    """Did these allocations fail while tokens were decoded, and not while a load reserved?"""
+    if all(each.stage == READY for each in lines):
+        return True
+    return case.has("decode_memory") and not any(each.stage == WARMUP for each in lines)
 
 
 def words(case: Case) -> str:

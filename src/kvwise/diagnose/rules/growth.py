@@ -15,7 +15,7 @@ from kvwise.diagnose.finding import (
     Hit,
     Rule,
 )
-from kvwise.diagnose.rules.asking import at_run, failed, remedy, words
+from kvwise.diagnose.rules.asking import at_run, decoding, failed, remedy, words
 from kvwise.diagnose.stage import READY, START
 from kvwise.text import template
 
@@ -30,7 +30,8 @@ def _late(case: Case) -> list[Seen]:
     lines = []
     for each in case.all(*_LATE):
         unknown = each.stage == START and each.code in ("gpu_oom", "vk_oom")
-        if at_run(each) or unknown or (each.code == "gpu_oom" and not failed(case)):
+        bare = each.code == "gpu_oom" and not failed(case)
+        if at_run(each) or unknown or bare or decoding(case, [each]):
             lines.append(each)
     return lines
 
@@ -69,7 +70,12 @@ def _run_time(case: Case) -> Hit | None:
     lines = _late(case)
     if not lines:
         return None
-    return Hit(LIKELY if at_run(lines[0]) else 0.7, tuple(lines[:4]))
+    sure = 0.7
+    if decoding(case, lines):
+        sure = 0.9
+    elif at_run(lines[0]):
+        sure = LIKELY
+    return Hit(sure, tuple(lines[:4]))
 
 
 def _prompt_cache(case: Case) -> Hit | None:

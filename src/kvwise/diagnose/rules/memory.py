@@ -17,6 +17,7 @@ from kvwise.diagnose.finding import (
 from kvwise.diagnose.rules.asking import (
     asked_bytes,
     at_run,
+    decoding,
     failed,
     pool_of,
     remedy,
@@ -39,6 +40,8 @@ def _when(what: str) -> object:
         sure = SURE if named or _by_allocator(lines) else FAIR
         if len(parts) > 1 and not named:
             sure -= 0.2
+        if what == "compute" and decoding(case, lines):
+            sure = min(sure, FAIR)
         return Hit(sure, tuple(lines[:4]), pool=pool_of(case))
 
     return when
