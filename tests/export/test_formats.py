@@ -212,6 +212,27 @@ def test_units_keep_everything_else() -> None:
     assert new.count("ExecStart=") == 1
 
 
+def test_flags_that_change_no_byte_stay_in_commands() -> None:
+    old = "--jinja --temp 0.6 -c 512 -ctk q4_0 --frob 7 --no-mmap"
+    asked = settings("/srv/new.gguf", "-c", "8192", "--temp", "0.9")
+    swap = f"models:\n  m: {{cmd: 'llama-server --port ${{PORT}} {old}'}}\n"
+    compose = f"services:\n  m: {{image: llama, command: {old}}}\n"
+    unit = f"[Service]\nExecStart=/bin/llama-server {old}\n"
+    for write, text, read in (
+        (llama_swap.write, swap, llama_swap.read),
+        (docker_compose.write, compose, docker_compose.read),
+        (systemd.write, unit, systemd.read),
+    ):
+        once = write(asked, text).text
+        words = read(once)[0].words
+        assert words[words.index("--jinja") + 1 :] == ("--frob", "7")
+        assert words[words.index("--temp") + 1] == "0.9"
+        assert words.count("--temp") == 1
+        assert "q4_0" not in words
+        assert "--no-mmap" not in words
+        assert write(asked, once).text == once
+
+
 # -- text-generation-webui ----------------------------------------------------
 
 CONFIG_USER = """\
@@ -234,6 +255,7 @@ def test_text_generation_webui_keeps_everything_else() -> None:
     assert (model["ctx_size"], model["gpu_layers"]) == (8192, -1)
     assert "n_gpu_layers" not in model
     assert model["custom_stopping_strings"] == '"x"'
+    assert model["extra_flags"].split()[-1] == "--jinja"  # changes no byte: it stays
     assert "# everything of that family" in new
     assert "# by hand" in new
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from kvwise.errors import SourceError
 from kvwise.export import Written, _yaml
+from kvwise.export._kept import kept
 from kvwise.export._words import posix_split
 from kvwise.export.found import Found, string, strings
 from kvwise.export.settings import (
@@ -49,6 +50,9 @@ def write(settings: Settings, old: str | None) -> Written:
                                                    "check asks there")))  # fmt: skip
         else:
             command += [_text(word) for word in each.typed]
+    before = _service(settings.name, _yaml.plain(service))
+    for words in kept(before.words if before else (), settings):
+        command += [_text(word) for word in words]
     notes = [phrase("{flag} names a file: mount its folder too", flag=each.flag)
              for each in spoken(inside) if each.option.name in _FILES]  # fmt: skip
     if service.get("image") is None and service.get("build") is None:
@@ -96,12 +100,11 @@ def _mount(service: MutableMapping[str, Any], folder: str) -> None:
     volumes = service.get("volumes") or []
     if not isinstance(volumes, list):
         raise SourceError("{key} is not a list", key="volumes")
-    kept = [each for each in volumes if _target(each) != _INSIDE]
-    if len(kept) == len(volumes):
-        volumes.append(mount)
+    places = [at for at, each in enumerate(volumes) if _target(each) == _INSIDE]
+    if places:
+        volumes[places[0]] = mount
     else:
-        at = next(at for at, each in enumerate(volumes) if _target(each) == _INSIDE)
-        volumes[at] = mount
+        volumes.append(mount)
     service["volumes"] = volumes
 
 

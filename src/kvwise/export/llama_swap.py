@@ -13,6 +13,7 @@ from typing import Any
 
 from kvwise.errors import SourceError, UsageError
 from kvwise.export import Written, _yaml
+from kvwise.export._kept import kept
 from kvwise.export._words import posix_split, windows_join, windows_split
 from kvwise.export.found import Found, string, strings
 from kvwise.export.settings import LeftOut, Settings, one_line, spoken
@@ -23,7 +24,7 @@ FILE = "config.yaml"
 PLACE = template("start `llama-swap --config {file}`")
 
 _MACRO = re.compile(r"\$\{([A-Za-z0-9_-]+)\}")
-_OWN = {"--host", "--port"}
+_OWN = frozenset({"--host", "--port"})
 _SECONDS = 300  # until a large model has loaded; llama-swap's own is 120
 _ROUNDS = 20
 
@@ -42,9 +43,19 @@ def write(settings: Settings, old: str | None) -> Written:
             left.append(LeftOut(each.typed, phrase("llama-swap sets this itself")))
         else:
             lines.append(_line(join, each.typed))
+    lines += [_line(join, each) for each in kept(_old_words(document, settings), settings, _OWN)]
     model["cmd"] = _yaml.block("\n".join(lines) + "\n")
     _yaml.table(model, "capabilities")["context"] = settings.slot_tokens
     return Written(_yaml.dump(document, old), tuple(left))
+
+
+def _old_words(document: Mapping[str, Any], settings: Settings) -> tuple[str, ...]:
+    """The flags of the command that is there already, its macros filled in."""
+    model = document["models"][settings.name]
+    if not model.get("cmd"):
+        return ()
+    macros = document.get("macros")
+    return _model(settings.name, model, macros if isinstance(macros, Mapping) else {}).words
 
 
 def _line(join: Any, words: tuple[str, ...]) -> str:
@@ -78,8 +89,8 @@ def _model(name: str, model: Mapping[str, Any], macros: Mapping[str, Any]) -> Fo
     own = model.get("macros")
     known = {**macros, **(own if isinstance(own, Mapping) else {}), "MODEL_ID": name}
     line = _expanded(string(model, "cmd"), known)
-    kept = [each.rstrip() for each in line.splitlines() if not each.lstrip().startswith("#")]
-    whole = " ".join(each.removesuffix("\\") for each in kept)
+    rows = [each.rstrip() for each in line.splitlines() if not each.lstrip().startswith("#")]
+    whole = " ".join(each.removesuffix("\\") for each in rows)
     windows = bool(re.search(r"(^|[\s\"'])[A-Za-z]:\\", whole))
     words = windows_split(whole) if windows else posix_split(whole)
     environ = dict(each.split("=", 1) for each in strings(model, "env") if "=" in each)

@@ -10,6 +10,7 @@ import re
 
 from kvwise.errors import SourceError
 from kvwise.export import Written
+from kvwise.export._kept import kept
 from kvwise.export.found import Found
 from kvwise.export.settings import Settings, one_line, spoken
 from kvwise.text import phrase, template
@@ -40,8 +41,16 @@ _SPECIFIERS = re.compile("%(.)")
 def write(settings: Settings, old: str | None) -> Written:
     """Raises SourceError for a file that is no unit, UsageError for a word with a line end."""
     lines = [(settings.program,), *(each.typed for each in spoken(settings))]
+    lines += kept(_old_words(old), settings)
     start = " \\\n  ".join(" ".join(map(_word, words)) for words in lines)
     return Written(_merged(old, f"ExecStart={start}"))
+
+
+def _old_words(old: str | None) -> tuple[str, ...]:
+    try:
+        return read(old)[0].words if old and old.strip() else ()
+    except SourceError:  # a unit without a command
+        return ()
 
 
 def _word(word: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from kvwise.errors import SourceError
 from kvwise.export import Written, _yaml
+from kvwise.export._kept import kept
 from kvwise.export._words import posix_split
 from kvwise.export.found import Found, flags, number, string, truth
 from kvwise.export.settings import LeftOut, Settings, Told, one_line
@@ -36,10 +37,15 @@ def write(settings: Settings, old: str | None) -> Written:
     model = _yaml.table(document, _yaml.text(key_of(name)))
     pairs, left = keys(settings)
     model.pop("n_gpu_layers", None)
+    before = string(model, "extra_flags").strip()
+    old_flags = posix_split(before) if before.startswith("-") else []
+    flags_kept = [word for words in kept(old_flags, settings) for word in words]
+    if flags_kept:
+        pairs["extra_flags"] = f"{pairs.get('extra_flags', '')} {shlex.join(flags_kept)}".strip()
+    elif "extra_flags" not in pairs and before:
+        model["extra_flags"] = ""
     for key, value in pairs.items():
         model[key] = _yaml.text(value) if isinstance(value, str) else value
-    if "extra_flags" not in pairs and model.get("extra_flags"):
-        model["extra_flags"] = ""
     return Written(_yaml.dump(document, old), left, values=pairs)
 
 
