@@ -21,6 +21,7 @@ from kvwise.options import change
 from kvwise.plan.candidate import missing
 from kvwise.plan.choose import Choice, Impossible, plan
 from kvwise.plan.goal import Goal
+from kvwise.units import GIB
 
 from .setup import ZOO, gpu, model
 
@@ -122,8 +123,38 @@ def test_one_step_more_does_not_fit(name: str, machine: int, purpose: str) -> No
     check(name, machines()[machine], purpose)
 
 
+def _about_its_size(name: str, share: float, *, two: bool, kind: str) -> tuple[Device, ...]:
+    """A card (or two) on which a share of the model's weights fits, and a little more."""
+    size = model(name).header.tensor_bytes / GIB * share + 0.3
+    if not two:
+        return (gpu(size, kind=kind),)
+    return (gpu(size * 0.7 + 0.3, kind=kind), gpu(size * 0.3 + 0.3, kind=kind, index=1))
+
+
+def _shares(count: int) -> list[tuple[str, float, bool, str]]:
+    dice = random.Random(11)
+    quick = [name for name in NAMES if not LARGE.search(name)]
+    return [
+        (name, dice.choice((0.3, 0.6, 0.9, 1.1, 1.4)), dice.choice((True, False)),
+         dice.choice(KINDS))
+        for name in dice.sample(quick, count)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "share", "two", "kind"), _shares(24))
+def test_one_step_more_does_not_fit_where_the_model_hardly_does(
+    name: str, share: float, two: bool, kind: str
+) -> None:
+    check(name, _about_its_size(name, share, two=two, kind=kind), "chat")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_one_step_more_does_not_fit_anywhere(name: str) -> None:
     ends = [check(name, devices, "chat") for devices in machines()]
-    assert ends
+    for share in (0.2, 0.4, 0.6, 0.8, 1, 1.2, 1.5, 2):
+        for two in (True, False):
+            for kind in KINDS:
+                devices = _about_its_size(name, share, two=two, kind=kind)
+                ends.append(check(name, devices, "document"))
+    assert any(ends)

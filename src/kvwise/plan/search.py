@@ -31,6 +31,7 @@ from kvwise.units import MIB
 UBATCHES = (512, 256, 128)
 _LARGE_UBATCHES = (2048, 1024)
 _LONGEST = 1 << 27  # an engine asked for more dies before it says why (engine-facts.md 0.8)
+_LAYERS_APART = 64 * MIB  # by so much the split that looks best may miss where another fits
 _CLEARLY = 96 * MIB  # a guess after a launch that is alike is never so far off
 _SPLIT = frozenset({"tensor_split", "split_mode", "main_gpu"})
 _PROJECTOR_AWAY = "--no-mmproj-offload"
@@ -256,7 +257,7 @@ class Search:
         rough = self.rough_slack(launch, gpus=gpus)
         known = self.ledgers.known_near(launch, bare.context.n_ctx)
         missed = slack_of(bare, gpus=gpus)
-        if missed < 0:
+        if missed < (-_LAYERS_APART if self.splits_freely else 0):
             return min(missed, missed if rough is None else rough)
         return rough if known and rough is not None and rough < -_CLEARLY else None
 

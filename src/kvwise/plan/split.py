@@ -10,22 +10,22 @@ the ledger of the split has the last word.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kvwise.launch import Launch
 from kvwise.memory.ledger import Cache, Ledger
 from kvwise.memory.placement import HOST
+from kvwise.memory.roles import role_of
 from kvwise.memory.weights import weigh
 from kvwise.options import change
 from kvwise.plan.asking import Ledgers
 from kvwise.plan.candidate import slack_of
 from kvwise.units import MIB
 
-_LAYER = re.compile(r"^blk\.(\d+)\.")
 _ROUNDS = 3  # ledgers asked for one split: a compute buffer moves hardly any layer
 _NEARLY = 16 * MIB  # by so much a compute buffer may shrink when a layer moves
+_CLOSE = 256 * MIB  # a split that misses by more is not saved by one layer
 _HALVINGS = 48  # of the slack, down to single bytes
 
 
@@ -66,7 +66,43 @@ class Splits:
             after = self.ledgers.bare(split)
             if after is None or slack_of(after, work) < -_NEARLY:
                 break
-        return max(tried, key=lambda each: tried[each]) if tried else split
+        best = max(tried, key=lambda each: tried[each]) if tried else split
+        if best in tried and -_CLOSE < tried[best] < 0:
+            return self._beside(best, tried[best])
+        return best
+
+    def _beside(self, split: Launch, left: int) -> Launch:
+        """A split with single layers moved to a neighbour, if that fits or misses by less."""
+        while left < 0:
+            whole, bare = self.ledgers.whole(split), self.ledgers.bare(split)
+            if whole is None or bare is None:
+                break
+            pairs = zip(whole.lines, bare.lines, strict=True)
+            work = [line.total_bytes - without.total_bytes for line, without in pairs]
+            found, most = split, left
+            for other in _moved(split):
+                after = self.ledgers.bare(other)
+                if after is None or slack_of(after, work) <= max(left, -_NEARLY):
+                    continue
+                ledger = self.ledgers.whole(other)
+                if ledger is not None and slack_of(ledger) > most:
+                    found, most = other, slack_of(ledger)
+            if found is split:
+                break
+            split, left = found, most
+        return split
+
+
+def _moved(split: Launch) -> Iterator[Launch]:
+    """The same with one layer given to a neighbour."""
+    counts = split.tensor_split
+    for a in range(len(counts) - 1):
+        for giver, taker in ((a, a + 1), (a + 1, a)):
+            moved = list(counts)
+            moved[giver] -= 1
+            moved[taker] += 1
+            if moved[giver] >= 0:
+                yield change(split, tensor_split=tuple(moved))
 
 
 def _shared(launch: Launch, bare: Ledger, work: Sequence[int]) -> Launch:
@@ -84,10 +120,10 @@ def units(ledger: Ledger) -> list[int]:
     for slot, device in weigh(model, ledger.launch, placement, gpus).where.items():
         if device == HOST:
             continue
-        match = _LAYER.match(slot)
+        role = role_of(slot, model.architecture)
         tensor = table.get(slot) or table.get("token_embd.weight")
-        layer = int(match[1]) if match else n_all
-        if tensor is not None and layer <= n_all:
+        layer = n_all if role.part == "output" else role.layer
+        if tensor is not None and 0 <= layer <= n_all:
             sizes[layer] += tensor.nbytes
     if ledger.context.offload_kqv:
         for cache in ledger.caches:
