@@ -12,7 +12,7 @@ from test_unproven import model_like
 
 from kvwise.memory.compute.builder import Unbuildable
 from kvwise.memory.compute.closed import closed
-from kvwise.memory.compute.estimate import estimate
+from kvwise.memory.compute.estimate import STRANGE, estimate
 from kvwise.memory.compute.nearest import nearest, width_of
 from kvwise.memory.compute.reserve import batch, build, sizes
 
@@ -43,15 +43,15 @@ def left_out(names: list[str], every: int = 1) -> Counter[str]:
 def test_architectures_left_out_are_hardly_ever_estimated_too_low() -> None:
     counts = left_out(list(SAMPLE), every=3)
     assert counts["all"] > 100
-    assert counts["under"] <= 0.02 * counts["all"]
-    assert counts["close"] >= 0.8 * counts["all"]
+    assert counts["under"] <= 0.01 * counts["all"]
+    assert counts["close"] >= 0.75 * counts["all"]
 
 
 @pytest.mark.slow
 def test_all_architectures_left_out() -> None:
     counts = left_out([], every=5)
-    assert counts["under"] <= 0.03 * counts["all"]
-    assert counts["close"] >= 0.75 * counts["all"]
+    assert counts["under"] <= 0.012 * counts["all"]
+    assert counts["close"] >= 0.7 * counts["all"]
 
 
 def names_of(found: Iterable[object]) -> set[str]:
@@ -91,7 +91,7 @@ def test_no_graph_is_near_to_weights_of_another_world() -> None:
     assert nearest(model) == ()
     work = job_for(model, CONFIG)
     size = batch(model, work.context)
-    assert estimate(work, size) == closed(work, size)
+    assert estimate(work, size) == [made + made // STRANGE for made in closed(work, size)]
     assert closed(work, size)[0] > 200_000 * size.n_tokens * 4
 
 

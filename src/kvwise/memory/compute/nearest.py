@@ -36,7 +36,7 @@ FAR = 0.5
 OTHERS = 2
 """Weights that a graph may leave unused more than the nearest one does."""
 
-SHARE = 0.1
+SHARE = 0.07
 """Part of the near graphs that may be larger than the chosen one: they have extras of their own."""
 
 _LAYER = re.compile(r"^(?:[a-z]+\.)?[a-z]+\.(\d+)\.")

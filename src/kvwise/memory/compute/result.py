@@ -16,8 +16,7 @@ from kvwise.launch import Launch
 from kvwise.memory.backends import BackendKind, kind_of
 from kvwise.memory.compute.alike import as_one
 from kvwise.memory.compute.builder import Unbuildable
-from kvwise.memory.compute.closed import closed
-from kvwise.memory.compute.estimate import estimate
+from kvwise.memory.compute.estimate import apart, estimate
 from kvwise.memory.compute.families import UNPROVEN
 from kvwise.memory.compute.growing import Mode, layout, reservation
 from kvwise.memory.compute.reserve import Job, batch, job
@@ -140,7 +139,7 @@ def _estimated(key: _Key, why: str, *, without: Collection[str] = ()) -> Compute
     try:
         found = estimate(work, size, pinned=key.mode == "reserved", without=without)
     except Exception:  # noqa: BLE001  (the graph of a near architecture may fail, too)
-        found = closed(work, size)
+        found = apart(work, size)
     reason = phrase(
         "upper estimate: the graph of {architecture} is not known ({why})",
         architecture=work.model.architecture,
