@@ -114,6 +114,12 @@ def test_a_malformed_file_is_one_line_and_stays(quick: Kvwise, tmp_path: Path, o
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_what_does_not_fit_is_said(quick: Kvwise) -> None:
+    done = quick("export", "bash", QWEN, *GPU, "--as-given", "-c", "131072", "-np", "1")
+    assert done.code == 0
+    assert "these settings do not fit here: " in done.err
+
+
 def test_wrong_requests_are_usage_errors(quick: Kvwise) -> None:
     assert quick("export").code == 2
     assert "did you mean llama-swap?" in quick("export", "lama-swap", QWEN).err

@@ -20,6 +20,7 @@ from kvwise.errors import SourceError, UsageError
 from kvwise.export import Written, files, names, target
 from kvwise.export.settings import Settings, as_json
 from kvwise.text import Phrase, phrase
+from kvwise.units import show
 
 EXPORT = "kvwise/export/1"
 
@@ -82,6 +83,10 @@ def command(
     else:
         settings = settings_for(printer, name, program, model_path, options)
         written = _written(chosen, settings, path, old)
+        if settings.misses_by_bytes:
+            lacking = phrase("these settings do not fit here: {size} are missing",
+                             size=show(settings.misses_by_bytes))  # fmt: skip
+            written = replace(written, notes=(lacking, *written.notes))
         name = settings.name
     outcome = _store(chosen, written, path, old, dry=dry_run)
     place = _place(chosen, out or chosen.FILE, name)

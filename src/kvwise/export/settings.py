@@ -45,6 +45,7 @@ class Settings:
     gpu_kinds: tuple[str, ...] = ()  # backends of the GPUs in use
     program: str = SERVER
     exact: bool = False
+    misses_by_bytes: int = 0  # what the devices here lack
 
     @property
     def auto(self) -> bool:
@@ -99,6 +100,7 @@ def settings_of(
         gpu_kinds=tuple(device.kind for device in ledger.devices),
         program=program,
         exact=exact,
+        misses_by_bytes=ledger.misses_by_bytes,
     )
 
 
