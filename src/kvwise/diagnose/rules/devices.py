@@ -15,6 +15,7 @@ _FAULTS = (
     "invalid configuration",
     "unknown error",
     "illegal instruction was",
+    "Memory access fault",
 )
 _BROKEN = (
     "invalid device function",
