@@ -6,6 +6,7 @@ import json
 import random
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -38,6 +39,13 @@ def test_a_rule_speaks_first_in_its_own_log(path: Path) -> None:
     found = seen(path)
     assert found.findings[0].rule == path.stem
     assert path.read_text("utf-8").startswith("# ")  # where the words come from
+
+
+@pytest.mark.parametrize("case", json.loads((LOGS / "wordings.json").read_text("utf-8")))
+def test_wordings_of_public_issues_keep_their_kind(case: dict[str, Any]) -> None:
+    first = diagnose(case["log"], numbers=False).findings[0]
+    assert first.kind == case["kind"]
+    assert first.memory_is_the_cause == case["memory_is_the_cause"]
 
 
 @pytest.mark.parametrize("path", PROVOKED, ids=lambda path: path.stem)
