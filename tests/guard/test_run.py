@@ -282,6 +282,14 @@ def test_nohup_stays_nohup(tmp_path: Path) -> None:
         assert running.wait() == 0
 
 
+def test_an_interrupt_reaches_a_job_in_the_background_of_a_script(tmp_path: Path) -> None:
+    """A shell lets such jobs ignore SIGINT; llama-server hears it all the same."""
+    running, _ = served(fake(tmp_path), "-m", "m.gguf", before="trap '' INT")
+    with running:
+        running.send(signal.SIGINT)
+        assert running.wait() == 0
+
+
 def test_no_orphan_when_kvwise_is_killed(tmp_path: Path) -> None:
     for behaviour in (SERVE, {"hang": True}):
         folder = tmp_path / str(len(behaviour))

@@ -159,6 +159,8 @@ class Command(click.Command):
             param.make_metavar(ctx) for param in self.params if isinstance(param, click.Argument)
         ]
         takes.append(f"[{printer.say(phrase('options'))}]")
+        if self.passes_on:
+            takes.append("[-- ...]")
         formatter.write_usage(
             ctx.command_path, " ".join(takes), prefix=printer.say(phrase("Usage: "))
         )

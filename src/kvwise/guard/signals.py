@@ -44,11 +44,13 @@ class Signals:
 
     @contextlib.contextmanager
     def caught(self) -> Iterator[None]:
-        """Take the signals over; one that was ignored when we started (nohup) stays ignored."""
+        """Take the signals over, as llama-server does; a hang-up that was ignored when we started
+        (nohup) stays ignored."""
         before: dict[int, Any] = {}
         for name in _NAMES:
             number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            ignored = name == "SIGHUP" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            if number is not None and not ignored:
                 before[number] = signal.signal(number, self._take)
         try:
             yield
