@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from kvwise.errors import SourceError
@@ -56,6 +57,7 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     assert files.read(tmp_path / "none") is None
 
 
+@hypothesis_settings(deadline=None)
 @given(text=st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\r\ufeff")),
        bom=st.booleans(), windows=st.booleans())  # fmt: skip
 def test_marks_and_line_ends_stay(text: str, bom: bool, windows: bool) -> None:

@@ -260,6 +260,7 @@ def test_text_generation_webui_keeps_everything_else() -> None:
     assert "# by hand" in new
 
 
+@hypothesis_settings(deadline=None)
 @given(name=LINES)
 def test_text_generation_webui_finds_the_file_again(name: str) -> None:
     """Its keys are regular expressions, matched from the start of the lower-cased name."""
@@ -376,6 +377,7 @@ def test_llama_cpp_python_counts_types_as_ggml_does() -> None:
     assert ("--parallel", "4") in [each.words for each in written.left_out]
 
 
+@hypothesis_settings(deadline=None)
 @given(path=LINES)
 def test_python_code_is_python(path: str) -> None:
     text = llama_cpp_python_code.write(settings(path, "-c", "8192"), None).text

@@ -99,6 +99,7 @@ def _windows(path: Path) -> str:
     return "Z:" + str(path).replace("/", "\\")
 
 
+@hypothesis_settings(deadline=None)
 @given(path=st.one_of(PATHS, st.sampled_from(NASTY)))
 def test_a_batch_file_is_sound_or_refused(path: str) -> None:
     asked = settings(path, "-c", "8192")
@@ -131,6 +132,7 @@ def _batch_phase(command: str) -> str:
     return "".join(out)
 
 
+@hypothesis_settings(deadline=None)
 @given(path=st.one_of(PATHS, st.sampled_from(NASTY)))
 def test_powershell_reads_every_word(path: str) -> None:
     asked = settings(path, "-c", "8192", "-ot", "blk\\.(1|2)=CPU")

@@ -104,6 +104,7 @@ def test_old_flags_are_brought_up_to_date() -> None:
 OLD_WORDS = ("-c", "-fa", "--draft-max", "-ngl=9", "--ctx-size=1", "-ctk", "on", "8")
 
 
+@hypothesis_settings(deadline=None)
 @given(words=st.lists(st.one_of(st.text(max_size=8), st.sampled_from(OLD_WORDS)), max_size=8))
 def test_whatever_is_repaired_is_known(words: list[str]) -> None:
     made = repair(words, "llama-server", Launch().build)

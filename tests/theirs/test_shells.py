@@ -6,6 +6,7 @@ import re
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from kvwise.errors import SourceError, UsageError
@@ -19,6 +20,7 @@ WORDS = st.lists(
 )
 
 
+@hypothesis_settings(deadline=None)
 @given(words=WORDS)
 def test_bash_words_come_back(words: list[str]) -> None:
     line = commands.bash(["llama-server", *words])
@@ -27,6 +29,7 @@ def test_bash_words_come_back(words: list[str]) -> None:
     assert parse(line).commands[0].words == ("llama-server", *words)
 
 
+@hypothesis_settings(deadline=None)
 @given(words=WORDS)
 def test_powershell_words_come_back(words: list[str]) -> None:
     line = "& " + " `\n ".join(commands.powershell_word(each) for each in ["llama-server", *words])
@@ -36,6 +39,7 @@ def test_powershell_words_come_back(words: list[str]) -> None:
     assert parse(line).commands[0].words == ("llama-server", *words)
 
 
+@hypothesis_settings(deadline=None)
 @given(words=WORDS)
 def test_cmd_words_come_back(words: list[str]) -> None:
     if not words or any("%" in word or word in ("<", ">", "") for word in words):
@@ -45,6 +49,7 @@ def test_cmd_words_come_back(words: list[str]) -> None:
     assert parse(line).commands[0].words == ("llama-server", *words)
 
 
+@hypothesis_settings(deadline=None)
 @given(text=st.text(max_size=200))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
