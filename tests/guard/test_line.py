@@ -44,6 +44,10 @@ def test_a_step_adds_its_words_and_the_last_one_counts() -> None:
         {"n_ctx": 4096, "type_k": "q8_0", "type_v": "q8_0"},
         {"n_gpu_layers": 12, "n_cpu_moe": 4, "offload_kqv": False},
         {"n_seq_max": 3, "kv_unified": True, "fit": False},
+        {"tensor_split": (14.0, 23.0), "devices": ("CUDA0", "CUDA2")},
+        {"override_tensor": ((r"blk\.(1|2)\.ffn_(up|gate)_exps", "CPU"),), "n_cpu_moe": 1},
+        {"draft_gpu_layers": 0, "draft_type_k": "q8_0", "draft_type_v": "q8_0"},
+        {"extra": ("--no-mmproj-offload",)},
     ],
 )
 def test_what_is_planned_is_said_aloud_and_read_back(changes: dict[str, object]) -> None:

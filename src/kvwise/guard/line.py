@@ -17,6 +17,7 @@ from kvwise.engine.settings import VERBOSITY, Run, check, embedded_spec, for_bui
 from kvwise.guard.embedded_flags import attributes
 from kvwise.launch import Launch
 from kvwise.options import asked, defaults, to_argv
+from kvwise.options.kinds import DEVICES, OVERRIDES, SPLIT
 
 SECRETS = frozenset({"--api-key", "-hft", "--hf-token", "--api-key-file"})
 _LOUDNESS = {"-lv", "--verbosity", "--log-verbosity", "-v", "--verbose", "--log-verbose",
@@ -40,7 +41,19 @@ _SHOWN: tuple[tuple[str, str, Write], ...] = (
     ("type_v", "-ctv", str),
     ("n_gpu_layers", "-ngl", _layers),
     ("n_cpu_moe", "-ncmoe", int),
+    ("tensor_split", "-ts", SPLIT.write),
+    ("devices", "-dev", DEVICES.write),
+    ("override_tensor", "-ot", OVERRIDES.write),
+    ("draft_type_k", "-ctkd", str),
+    ("draft_type_v", "-ctvd", str),
+    ("draft_gpu_layers", "-ngld", _layers),
 )
+_AS_THEY_ARE = frozenset(
+    {"tensor_split", "devices", "override_tensor", "draft_type_k", "draft_type_v",
+     "draft_gpu_layers"}
+)  # fmt: skip
+"""Fields whose default needs no word, and has none."""
+
 _SWITCHES = (
     ("kv_unified", True, ("-kvu",)),
     ("offload_kqv", False, ("-nkvo",)),
@@ -147,10 +160,14 @@ class Given:
         if "-ncmoe" in words and not launch.n_cpu_moe:
             at = words.index("-ncmoe")
             del words[at : at + 2]
-        return words
+        mine = len(self.base.extra)  # a plan adds its own words behind the user's
+        return [*words, *launch.extra[mine:]] if launch.extra[:mine] == self.base.extra else words
 
     def _must_say(self, field: str, launch: Launch) -> bool:
-        differs: bool = getattr(launch, field) != getattr(self.base, field)
+        value = getattr(launch, field)
+        differs: bool = value != getattr(self.base, field)
+        if field in _AS_THEY_ARE:
+            return differs and bool(value or value == 0)
         return differs or (self.planned and field not in self.fixed)
 
     def _embedded(self, launch: Launch, listen: Listen) -> list[str]:
