@@ -45,9 +45,8 @@ def test_a_step_adds_its_words_and_the_last_one_counts() -> None:
         {"n_gpu_layers": 12, "n_cpu_moe": 4, "offload_kqv": False},
         {"n_seq_max": 3, "kv_unified": True, "fit": False},
         {"tensor_split": (14.0, 23.0), "devices": ("CUDA0", "CUDA2")},
-        {"override_tensor": ((r"blk\.(1|2)\.ffn_(up|gate)_exps", "CPU"),), "n_cpu_moe": 1},
+        {"override_tensor": ((r"blk\.(1|2)\.ffn_(up|gate)_exps", "CPU"),)},
         {"draft_gpu_layers": 0, "draft_type_k": "q8_0", "draft_type_v": "q8_0"},
-        {"extra": ("--no-mmproj-offload",)},
     ],
 )
 def test_what_is_planned_is_said_aloud_and_read_back(changes: dict[str, object]) -> None:
@@ -56,6 +55,13 @@ def test_what_is_planned_is_said_aloud_and_read_back(changes: dict[str, object])
     heard = read(mine.argv(launch, Listen())[1:]).launch
     for name in ("n_ctx", "n_batch", "n_ubatch", "type_k", "n_seq_max", "kv_unified", *changes):
         assert getattr(heard, name) == getattr(launch, name), name
+
+
+def test_a_word_that_the_plan_added_is_said_and_the_users_own_once() -> None:
+    mine = given("-m", "m.gguf", "--jinja", planned=True)
+    launch = replace(mine.base, extra=(*mine.base.extra, "--no-mmproj-offload"))
+    argv = mine.argv(launch, Listen())
+    assert (argv.count("--jinja"), argv.count("--no-mmproj-offload")) == (1, 1)
 
 
 @pytest.mark.parametrize(
