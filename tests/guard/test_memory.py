@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -9,8 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from guard.running import QWEN
+from kvwise.arch import describe
+from kvwise.device import Device
+from kvwise.gguf.open import open_header
 from kvwise.guard import memory
 from kvwise.guard.memory import Growing, Reading, spilled
+from kvwise.launch import Launch
+from kvwise.memory.account import account
 from kvwise.units import GIB, MIB
 
 EMPTY = Reading({"a": 8 * GIB}, {"card0": 0})
@@ -67,6 +75,25 @@ def test_a_driver_that_hangs_does_not_hang_us(monkeypatch: pytest.MonkeyPatch) -
     assert memory.read_cards() == Reading()
     assert memory.read_cards() == Reading()  # and is not asked a second time meanwhile
     assert time.monotonic() - began < 2.5
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler for the stand-in of pdh.dll")
+def test_windows_counts_what_lies_in_shared_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pdh.dll is a stand-in (tests/probe/fakes): this process has 50 and 9000 MiB on two cards."""
+    source, library = Path(__file__).parents[1] / "probe/fakes/pdh.c", tmp_path / "pdh.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    monkeypatch.setenv("PDH", "luid=7")
+    card = Device("card", "cuda", 16 * GIB, 16 * GIB)
+    launch = Launch(n_ctx=40960, n_gpu_layers=99, n_outputs_max=1, fit=False)
+    ledger = account(describe(open_header(QWEN)), launch, [card])
+    found = memory.counted(os.getpid(), ledger, str(library))
+    assert found is not None
+    assert (found.seen, found.size) == ("counted", 9050 * MIB - ledger.host.total_bytes)
+    assert memory.counted(os.getpid() + 5, ledger, str(library)) is None
+    assert memory.counted(os.getpid(), ledger) is None  # no Windows here
+    assert memory.counted(os.getpid(), None, str(library)) is None
 
 
 def test_growth_of_a_real_process_is_told_once() -> None:

@@ -8,6 +8,7 @@ card gave less than the plan put there, or that the driver's share of system mem
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -44,7 +45,7 @@ class Spill:
     """`size` bytes of what belongs on the GPUs lie in system memory; how that was seen."""
 
     size: int
-    seen: str  # "shared" or "missing"
+    seen: str  # "shared", "missing", or "counted" by Windows
 
 
 Reader = Callable[[], Reading]
@@ -104,6 +105,22 @@ def spilled(before: Reading, after: Reading, planned_bytes: int) -> Spill | None
     given = sum(before.free[card] - after.free[card] for card in cards)
     missing = planned_bytes - max(0, given)
     return Spill(missing, "missing") if missing >= SPILL_LEAST else None
+
+
+def counted(pid: int, ledger: Ledger | None, given: str | None = None) -> Spill | None:
+    """What Windows counts of a process in memory that GPUs share, beyond what the engine itself
+    puts there (its pinned host buffers); None elsewhere. `given` is another library, for tests."""
+    if ledger is None or not on_gpus(ledger) or (sys.platform != "win32" and given is None):
+        return None
+    from kvwise.probe.library import DriverError, Missing  # noqa: PLC0415  (loads a library)
+    from kvwise.probe.pdh import SharedUsage  # noqa: PLC0415
+
+    try:
+        used = SharedUsage(None, given).bytes_of(pid)
+    except (Missing, DriverError, OSError):
+        return None
+    beyond = used - ledger.host.total_bytes
+    return Spill(min(beyond, on_gpus(ledger)), "counted") if beyond >= SPILL_LEAST else None
 
 
 def on_gpus(ledger: Ledger | None) -> int:

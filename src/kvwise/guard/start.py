@@ -15,7 +15,7 @@ from kvwise.engine.process import Child
 from kvwise.guard.cause import Log
 from kvwise.guard.health import Health
 from kvwise.guard.line import Given, Listen, without_secrets
-from kvwise.guard.memory import Growing, Reading, Spill, on_gpus, spilled
+from kvwise.guard.memory import Growing, Reading, Spill, counted, on_gpus, spilled
 from kvwise.guard.requests import Requests, Trouble
 from kvwise.guard.rules import Desk, Rules
 from kvwise.guard.tee import Tee
@@ -119,7 +119,9 @@ class Start:
         began = time.monotonic()
         verdict = self._load(child, health, began)
         if verdict is None and child.alive:
-            spill = spilled(before, self.desk.cards(), on_gpus(self._ledger()))
+            ledger = self._ledger()
+            spill = spilled(before, self.desk.cards(), on_gpus(ledger))
+            spill = spill or counted(child.pid, ledger)
             if spill is None or self._accepts_spill:
                 self._tell_ready(child, health, time.monotonic() - began, spill)
                 return self._serve(child, health)

@@ -32,9 +32,12 @@ _INSTANCE = re.compile(r"pid_(\d+)_luid_0x([0-9a-f]+)_0x([0-9a-f]+)_", re.IGNORE
 
 
 class SharedUsage:
-    """The counter for every process. Raises Missing outside Windows, DriverError when refused."""
+    """The counter for every process, on one adapter (`luid` None = on all of them).
 
-    def __init__(self, luid: int, given: str | None = None) -> None:
+    Raises Missing outside Windows, DriverError when refused.
+    """
+
+    def __init__(self, luid: int | None, given: str | None = None) -> None:
         self._luid, self._calls = luid, Calls(load([given] if given else _LIBRARIES), _SIGNATURES)
         self._query, self._counter = ctypes.c_void_p(), ctypes.c_void_p()
         self._calls("PdhOpenQueryW", None, 0, ctypes.byref(self._query))
@@ -52,7 +55,7 @@ class SharedUsage:
         found = _INSTANCE.match(name)
         if found is None or int(found[1]) != pid:
             return False
-        return int(found[2], 16) << 32 | int(found[3], 16) == self._luid
+        return self._luid is None or int(found[2], 16) << 32 | int(found[3], 16) == self._luid
 
     def _instances(self) -> Iterator[tuple[str, int]]:
         size, count = ctypes.c_uint32(), ctypes.c_uint32()
