@@ -144,6 +144,18 @@ def test_readers_take_any_text_or_refuse_it(name: str, data: st.DataObject) -> N
         assert str(error)
 
 
+@pytest.mark.parametrize("name", ["llama-swap", "docker-compose", "localai",
+                                  "text-generation-webui"])  # fmt: skip
+def test_aliases_do_not_fill_the_memory(name: str) -> None:
+    rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    rows += [f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 10)}]" for at in range(1, 12)]
+    with pytest.raises(SourceError, match="nested too deeply"):
+        target(name).read("\n".join([*rows, "models: {m: {cmd: x}}", "services: {}"]))
+    deep = "a: " + "[" * 5000 + "]" * 5000
+    with pytest.raises(SourceError):
+        target(name).read(deep)
+
+
 def test_files_with_several_models_want_a_name() -> None:
     text = "[a]\nmodel = /a.gguf\nc = 1024\n[b]\nmodel = /b.gguf\nc = 2048\n"
     with pytest.raises(UsageError) as caught:

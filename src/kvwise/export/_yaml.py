@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, MutableMapping
 from io import StringIO
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from kvwise.errors import KvwiseError, SourceError
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
 
 _PLAIN = re.compile(r"[A-Za-z_][\w./+-]*", re.ASCII)
 _WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}  # YAML 1.1 reads them so
-_MOST = 4 * 1024 * 1024
+_MOST = 512 * 1024  # characters; the reader takes about 50,000 a second
+_MOST_BRACKETS = 100
 _DEEPEST = 60
+_MOST_VALUES = 200_000  # aliases may stand for the same part a billion times
 
 
 def _yaml() -> YAML:
@@ -36,10 +39,18 @@ def load(text: str) -> Any:
     yaml = _yaml()
     if len(text) > _MOST:
         raise SourceError("a settings file of {size:,} characters is too large", size=len(text))
+    if _nesting(text) > _MOST_BRACKETS:  # the reader's time grows with its square
+        raise SourceError("this YAML is nested too deeply")
     try:
         return yaml.load(text)
     except Exception as error:  # noqa: BLE001  (odd bytes end in any of a dozen errors there)
         raise SourceError("not sound YAML: {why}", why=_why(error)) from None
+
+
+def _nesting(text: str) -> int:
+    """The most brackets that are open at once, those in strings too."""
+    steps = (1 if char in "[{" else -1 for char in text if char in "[]{}")
+    return max(accumulate(steps, lambda depth, step: max(0, depth + step)), default=0)
 
 
 def _why(error: Exception) -> str:
@@ -119,14 +130,22 @@ def block(value: str) -> str:
     return lines
 
 
-def plain(value: Any, depth: int = 0) -> Any:
-    """The values of a document as Python's own types. Raises SourceError for a bottomless one."""
-    if depth > _DEEPEST:
+def plain(value: Any) -> Any:
+    """The values of a document as Python's own types.
+
+    Raises SourceError for one that is nested without end or grows without end by its aliases.
+    """
+    return _plain(value, 0, [0])
+
+
+def _plain(value: Any, depth: int, count: list[int]) -> Any:
+    count[0] += 1
+    if depth > _DEEPEST or count[0] > _MOST_VALUES:
         raise SourceError("this YAML is nested too deeply")
     if isinstance(value, Mapping):
-        return {str(key): plain(each, depth + 1) for key, each in value.items()}
+        return {str(key): _plain(each, depth + 1, count) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each, depth + 1) for each in value]
+        return [_plain(each, depth + 1, count) for each in value]
     if isinstance(value, bool | int | float | str) or value is None:
         return value
     return str(value)
