@@ -138,7 +138,11 @@ def _decisions(search: Search, chosen: Candidate) -> Iterator[tuple[str, Phrase,
         yield (
             "-ncmoe",
             phrase("-ncmoe {count}", count=launch.n_cpu_moe),
-            change(launch, n_cpu_moe=0),
+            change(
+                launch,
+                n_cpu_moe=0,
+                override_tensor=launch.override_tensor if "override_tensor" in search.fixed else (),
+            ),
         )
     everything = search.model.n_layer_all + 1
     if search.devices and 0 <= launch.n_gpu_layers < everything:

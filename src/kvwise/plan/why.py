@@ -8,6 +8,7 @@ from typing import Protocol
 from kvwise.plan.binds import Binds
 from kvwise.plan.candidate import CELLS, Candidate, lefts
 from kvwise.plan.costs import Cost
+from kvwise.plan.experts import matrices, on_host
 from kvwise.plan.reuse import reuse
 from kvwise.plan.search import Search
 from kvwise.plan.speed import Speed
@@ -49,6 +50,7 @@ def reasons(
 def _placement(search: Search, chosen: Candidate) -> Iterator[Phrase]:
     names = ", ".join(device.name for device in search.devices)
     launch, everything = chosen.launch, search.model.n_layer_all + 1
+    away = sum(len(rows) for rows in on_host(chosen.ledger).values())
     if not search.devices:
         yield phrase("no GPU: everything is in the host's memory")
     elif chosen.full:
@@ -61,11 +63,12 @@ def _placement(search: Search, chosen: Candidate) -> Iterator[Phrase]:
             names=names,
             size=show(chosen.host_read),
         )
-    elif launch.n_cpu_moe and launch.n_gpu_layers in (-1, everything):
+    elif away and launch.n_gpu_layers in (-1, everything):
         yield phrase(
-            "the experts of {count} layers stay in the host's memory, everything else is on "
+            "{count} of {all} matrices of experts stay in the host's memory, everything else is on "
             "{names}: each token reads {size} from the host",
-            count=launch.n_cpu_moe,
+            count=away,
+            all=len(matrices(search.model)),
             names=names,
             size=show(chosen.host_read),
         )
