@@ -48,8 +48,11 @@ def test_a_token_reads_every_weight_once_but_the_embeddings() -> None:
 
 
 def test_a_tied_output_is_read_whole() -> None:
-    found = work(ledger("llama-3.2-1b", "-c 4096 -ngl 99", ROOMY), 1)
-    assert on(found, 0).output_flops == 2 * 2048 * 128256
+    for layers, device in ((99, 0), (10, 0), (0, HOST)):
+        found = work(ledger("llama-3.2-1b", f"-c 4096 -ngl {layers}", ROOMY), 1)
+        assert on(found, device).output_flops == 2 * 2048 * 128256
+    alone = ledger("llama-3.2-1b", "-c 4096")
+    assert on(work(alone, 1), HOST).weights == alone.model.header.tensor_bytes
 
 
 def test_of_the_experts_only_those_in_use_are_read() -> None:

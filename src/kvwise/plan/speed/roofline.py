@@ -124,19 +124,23 @@ def _prompt_seconds(
         first = _end(rates, 0, end)
         streamed = used_weights(each, ledger, batch) / first.bus
         attention = each.attention_flops * batch / own.attention if each.attention_flops else 0.0
-        total += streamed + seconds(each, first, attends=False) + attention
+        total += streamed + seconds(each, first, streamed=True) + attention
     return total
 
 
 def batch_seconds(
-    work: Work, rate: Rate, *, ledger: Ledger, batch: int, attends: bool = True
+    work: Work, rate: Rate, *, ledger: Ledger, batch: int, streamed: bool = False
 ) -> float:
-    """Seconds of one device's part of one micro-batch of a prompt."""
+    """Seconds of one device's part of one micro-batch of a prompt.
+
+    `streamed`: a GPU computes with the host's weights; the host's attention stays where it is.
+    """
     if not rate.matrix:
         return 0.0
     model = ledger.model
     width = max(1, model.n_embd)
-    matrix = rate.matrix * width / (width + NARROW)
+    narrow = 0 if work.device == HOST and not streamed else NARROW
+    matrix = rate.matrix * width / (width + narrow)
     plain = work.matrix_flops - work.expert_flops
     seconds = plain * (batch + rate.half_batch) / matrix
     if work.expert_flops:  # an expert sees its share of the tokens only
@@ -144,7 +148,7 @@ def batch_seconds(
         seconds += work.expert_flops * batch * (1 + rate.half_batch / seen) / matrix
     read = used_weights(work, ledger, batch) / rate.memory if rate.memory else 0.0
     seconds = max(seconds, read) + work.layers * rate.layer_s
-    if attends and work.attention_flops:
+    if work.attention_flops and not streamed:
         seconds += work.attention_flops * batch / rate.attention
     return seconds
 

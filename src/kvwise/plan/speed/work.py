@@ -103,6 +103,8 @@ def _add_weights(ledger: Ledger, sums: dict[int, _Sum]) -> None:
     model = ledger.model
     devices = ledger.devices[: ledger.placement.n_gpu]
     where = weigh(model, ledger.launch, ledger.placement, devices).where
+    if model.tied_embeddings and _EMBEDDINGS in where:  # on one device they are loaded once
+        where = {_OUTPUT: where[_EMBEDDINGS], **where}
     for slot, device in where.items():
         tensor = _tensor(model, slot)
         if tensor is None or (slot != _OUTPUT and slot.startswith(ONE_ROW_PER_TOKEN)):
