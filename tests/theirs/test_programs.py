@@ -156,6 +156,21 @@ def test_aliases_do_not_fill_the_memory(name: str) -> None:
         target(name).read(deep)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ollama", 'FROM x\nSYSTEM """\n' + "x\n" * 500_000),
+        ("systemd", "[Service]\nExecStart=" + "x" * 1_000_000),
+        ("systemd", "[Service]\nExecStart=/bin/a \\\n" + "b \\\n" * 200_000),
+        ("llama-server", "[a]\n" + "c = 1\n" * 200_000 + "x"),
+        ("koboldcpp", "[" * 1_000_000),
+    ],
+)
+def test_large_files_end_soon(name: str, text: str) -> None:
+    with pytest.raises(SourceError):
+        target(name).read(text)
+
+
 def test_files_with_several_models_want_a_name() -> None:
     text = "[a]\nmodel = /a.gguf\nc = 1024\n[b]\nmodel = /b.gguf\nc = 2048\n"
     with pytest.raises(UsageError) as caught:

@@ -102,11 +102,16 @@ def _statements(text: str) -> Iterator[tuple[int, int, str, str]]:
         first = ""
         if command in ("message", "parameter"):
             first, _, value = value.partition(" ")
-        while _open(value) and at < len(lines):
-            value += "\n" + lines[at]
+        parts = [value]
+        quote = '"""' if value.startswith('"""') else '"' if value.startswith('"') else ""
+        closed = not _open(value)
+        while not closed and at < len(lines):
+            parts.append(lines[at])
+            closed = lines[at].rstrip().endswith(quote)
             at += 1
-        if _open(value):
+        if not closed:
             raise SourceError("line {number} begins a quotation that never ends", number=begin + 1)
+        value = "\n".join(parts)
         yield begin, at, command, f"{first} {value.strip()}".strip()
 
 

@@ -36,6 +36,7 @@ _SAFE = re.compile(r"[\w./:=,+@-]+")
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
             "s": " ", "\\": "\\", '"': '"', "'": "'"}  # fmt: skip
 _SPECIFIERS = re.compile("%(.)")
+_LONGEST = 64 * 1024
 
 
 def write(settings: Settings, old: str | None) -> Written:
@@ -66,16 +67,17 @@ def _logical(text: str) -> list[tuple[int, int, str]]:
     found = []
     at = 0
     while at < len(lines):
-        begin, whole = at, lines[at]
+        begin, parts = at, [lines[at]]
         at += 1
-        if not whole.lstrip().startswith(("#", ";")):
-            while whole.endswith("\\") and at < len(lines):
+        if not parts[0].lstrip().startswith(("#", ";")):
+            while parts[-1].endswith("\\") and at < len(lines):
                 more = lines[at]
                 at += 1
                 if more.lstrip().startswith(("#", ";")):
                     continue
-                whole = whole[:-1] + " " + more
-        found.append((begin, at, whole))
+                parts[-1] = parts[-1][:-1]
+                parts.append(more)
+        found.append((begin, at, " ".join(parts)))
     return found
 
 
@@ -137,6 +139,13 @@ def read(text: str) -> list[Found]:
 
 def split(line: str) -> list[str]:
     """The words of a unit's value, specifiers and `$$` undone. Raises SourceError."""
+    if len(line) > _LONGEST:
+        raise SourceError("a command of {size:,} characters is too long", size=len(line))
+    return [_SPECIFIERS.sub(lambda match: "%" if match[1] == "%" else match[0], each)
+            .replace("$$", "$") for each in _quoted_words(line)]  # fmt: skip
+
+
+def _quoted_words(line: str) -> list[str]:
     words: list[str] = []
     word: str | None = None
     quote = ""
@@ -164,8 +173,7 @@ def split(line: str) -> list[str]:
         raise SourceError("a quotation mark is never closed")
     if word is not None:
         words.append(word)
-    return [_SPECIFIERS.sub(lambda match: "%" if match[1] == "%" else match[0], each)
-            .replace("$$", "$") for each in words]  # fmt: skip
+    return words
 
 
 def _escape(line: str, at: int) -> tuple[str, int]:
