@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kvwise import builds
+from kvwise.cli._build import read_for_build
 from kvwise.engine import build as building
 
 from .conftest import QWEN, ROOT, Kvwise
@@ -132,3 +133,12 @@ def test_a_broken_cache_is_none(quick: Kvwise, clean: Path, text: str) -> None:
     kept.parent.mkdir(parents=True)
     kept.write_text(text)
     assert launch(quick)["build"] == "b11549"
+
+
+@pytest.mark.parametrize(("build", "rules"), [(0, "b10605"), (11549, "b11549")])
+def test_an_engine_that_is_named_decides_for_the_zoo_too_if_it_knows_its_build(
+    clean: Path, build: int, rules: str
+) -> None:
+    path = program(clean / "bin", build)
+    reading = read_for_build(["-c", "512"], QWEN, str(path))
+    assert reading.launch.build == rules

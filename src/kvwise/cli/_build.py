@@ -41,10 +41,11 @@ def _named(words: Sequence[str]) -> str:
 
 
 def _default(ref: str, engine: str | None) -> tuple[str, str]:
-    if of_zoo(ref) and engine is None:
-        return ZOO_BUILD, ZOO
-    here = build_here(engine)
-    return (here.build, here.engine) if here else (builds.name(builds.NEWEST), NEWEST)
+    zoo = of_zoo(ref)
+    here = build_here(engine) if engine or not zoo else None
+    if here is not None:
+        return here.build, here.engine
+    return (ZOO_BUILD, ZOO) if zoo else (builds.name(builds.NEWEST), NEWEST)
 
 
 def of_zoo(ref: str) -> bool:
