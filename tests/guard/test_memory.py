@@ -96,6 +96,15 @@ def test_windows_counts_what_lies_in_shared_memory(
     assert memory.counted(os.getpid(), None, str(library)) is None
 
 
+def test_a_card_that_loses_memory_is_told_once() -> None:
+    watch = memory.Shrinking(Reading({"a": 2 * GIB, "b": GIB}))
+    assert watch.look(Reading({"a": 2 * GIB - 100 * MIB, "b": GIB})) is None
+    assert watch.look(Reading({"a": GIB, "b": GIB})) == (GIB, GIB)
+    assert watch.look(Reading({"a": GIB, "b": GIB})) is None
+    assert watch.look(Reading({"a": 2 * GIB, "b": 100 * MIB})) == (100 * MIB, GIB - 100 * MIB)
+    assert watch.look(Reading()) is None
+
+
 def test_growth_of_a_real_process_is_told_once() -> None:
     code = """
 import sys

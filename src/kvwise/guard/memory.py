@@ -138,6 +138,26 @@ class Growth:
     ready_bytes: int
 
 
+class Shrinking:
+    """Watches what the cards have free after it was ready, and reports each further loss once."""
+
+    def __init__(self, ready: Reading) -> None:
+        self.ready = self._told = ready
+
+    def look(self, now: Reading) -> tuple[int, int] | None:
+        """(bytes free on the card that lost most, its loss since it was ready), if it is news."""
+        losses = {
+            card: self._told.free[card] - now.free[card]
+            for card in now.free
+            if card in self._told.free
+        }
+        worst = max(losses, key=lambda card: losses[card], default=None)
+        if worst is None or losses[worst] < _GROWTH_LEAST:
+            return None
+        self._told = now
+        return now.free[worst], self.ready.free[worst] - now.free[worst]
+
+
 class Growing:
     """Watches a process after it was ready and reports each further eighth once."""
 

@@ -15,7 +15,7 @@ from kvwise.engine.process import Child
 from kvwise.guard.cause import Log
 from kvwise.guard.health import Health
 from kvwise.guard.line import Given, Listen, without_secrets
-from kvwise.guard.memory import Growing, Reading, Spill, counted, on_gpus, spilled
+from kvwise.guard.memory import Growing, Reading, Shrinking, Spill, counted, on_gpus, spilled
 from kvwise.guard.requests import Requests, Trouble
 from kvwise.guard.rules import Desk, Rules
 from kvwise.guard.tee import Tee
@@ -120,11 +120,12 @@ class Start:
         verdict = self._load(child, health, began)
         if verdict is None and child.alive:
             ledger = self._ledger()
-            spill = spilled(before, self.desk.cards(), on_gpus(ledger))
+            after = self.desk.cards()
+            spill = spilled(before, after, on_gpus(ledger))
             spill = spill or counted(child.pid, ledger)
             if spill is None or self._accepts_spill:
                 self._tell_ready(child, health, time.monotonic() - began, spill)
-                return self._serve(child, health)
+                return self._serve(child, health, after)
             child.stop()
             verdict = "vram-spill-slow", {"spilled": show(spill.size)}
             return End(self._log(child, verdict), self.listen, spill=spill)
@@ -161,9 +162,10 @@ class Start:
 
     # -- while it serves -----------------------------------------------------------------------
 
-    def _serve(self, child: Child, health: Health) -> End:
+    def _serve(self, child: Child, health: Health, ready: Reading) -> End:
         began = time.monotonic()
         growing, pulse = Growing(child.pid), _Pulse(self.rules, self.desk)
+        shrinking = Shrinking(ready)
         next_memory = began + _MEMORY_S
         verdict: Verdict | None = None
         while child.wait(_TICK_S) is None:
@@ -172,6 +174,7 @@ class Start:
             if time.monotonic() >= next_memory:
                 next_memory = time.monotonic() + _MEMORY_S
                 self._tell_growth(growing)
+                self._tell_cards(shrinking)
             silent_s = pulse.feel(child, health)
             if silent_s is not None:
                 verdict = "unhealthy", {"silence": round(silent_s)}
@@ -203,6 +206,19 @@ class Start:
             "memory", sentence, host_bytes=found.now_bytes, ready_bytes=found.ready_bytes,
             planned_bytes=planned,
         )  # fmt: skip
+
+    def _tell_cards(self, shrinking: Shrinking) -> None:
+        found = shrinking.look(self.desk.cards())
+        if found is None:
+            return
+        left, loss = found
+        sentence = phrase(
+            "a GPU has {left} left, {loss} less than when the server was ready: the server or "
+            "another program took it",
+            left=show(left),
+            loss=show(loss),
+        )
+        self.desk.say("memory", sentence, gpu_free_bytes=left, gpu_loss_bytes=loss)
 
     # -- what it hears -------------------------------------------------------------------------
 
