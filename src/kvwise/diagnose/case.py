@@ -33,6 +33,7 @@ _EVENTS_KEPT = 400  # of a kind that a server prints for every request
 
 _LINES: dict[type, str] = {
     ev.KVCache: "cache_line", ev.RecurrentState: "state_line", ev.DeviceUsed: "device_line",
+    ev.Splits: "splits_line",
     ev.ContextFact: "setting_line", ev.PromptCache: "prompt_cache_line", ev.FitDevice: "fit_line",
     ev.Slots: "setting_line", ev.DraftStarts: "draft_line", ev.Speculation: "speculation_line",
     ev.ExtraContext: "draft_line", ev.FlashAttention: "", ev.Buffer: "buffer_line",
@@ -155,7 +156,8 @@ class Builder:
         event = record.event
         self._follow(event)
         if isinstance(event, ev.Failure | ev.Remark):
-            case.last_event = event.code
+            if event.code != "waiting":  # who asks how far it is does not move it
+                case.last_event = event.code
             self._keep(record, event.code, event.fields)
             self._failed |= isinstance(event, ev.Failure)
         else:

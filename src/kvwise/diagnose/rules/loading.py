@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvwise.diagnose.case import Case
 from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, VRAM, WEAK, Hit, Rule
 from kvwise.diagnose.rules.asking import failed, remedy, seen
-from kvwise.diagnose.stage import WEIGHTS
+from kvwise.diagnose.stage import READY, WEIGHTS
 from kvwise.text import template
 
 _SAID_ENOUGH = 8
@@ -26,6 +26,10 @@ _UNDER_WAY = {
     "warming_up": template("the first pass through the model"),
     "loading_tensors": template("reading weights"),
 }
+
+
+_ASKED_OFTEN = 5
+"""So many requests were answered with "still loading"."""
 
 
 def _fit_abort(case: Case) -> Hit | None:
@@ -63,6 +67,8 @@ def _hang(case: Case) -> Hit | None:
     if what and case.last_line >= case.said.lines - 3:
         lines = case.all(case.last_event)
         return Hit(0.7, tuple(lines[-1:]), {"doing": what})
+    if case.counts["waiting"] >= _ASKED_OFTEN and not case.complete and case.stage != READY:
+        return Hit(FAIR, tuple(case.all("waiting")[-1:]), {"doing": template("loading the model")})
     if case.opened and case.stage == WEIGHTS and not case.complete:
         lines = case.all("buffer_line")
         return Hit(POSSIBLE, tuple(lines[-1:]), {"doing": template("reading weights")})

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from kvwise.diagnose.case import Case
-from kvwise.diagnose.finding import FAIR, LIKELY, VRAM, Hit, Rule
-from kvwise.diagnose.rules.asking import failed, remedy, seen
+from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, VRAM, Hit, Rule
+from kvwise.diagnose.rules.asking import failed, remedy, seen, words
 from kvwise.text import template
 from kvwise.units import MIB
 
 _CUDA_PAIRS = frozenset({"f16", "bf16", "q8_0", "q4_0"})
 """What default CUDA builds have flash attention for, K and V alike (ggml-cuda/fattn.cu, b10605)."""
 _GPU = ("CUDA", "ROCm", "MUSA")
+_DEVICES = (*_GPU, "Vulkan", "SYCL", "Metal", "MTL", "OpenCL", "GPUOpenCL", "CANN")
+_MANY_SPLITS = 20
+"""Pieces of a graph on a few GPUs without a detour: their number and one or two more."""
+_EMBEDDING_SHARE = 0.3
+"""More of the weights on the host than the token embeddings: layers lie there on purpose."""
 
 
 def _pairs(case: Case) -> tuple[str, str] | None:
@@ -45,6 +50,30 @@ def _on_cpu(case: Case) -> Hit | None:
     if elsewhere and not case.has("flash_off"):
         lines = elsewhere
     return Hit(LIKELY, tuple(lines[:3]), {"k": "?", "v": "?"}, cause=_CPU) if lines else None
+
+
+def _many_splits(case: Case) -> Hit | None:
+    """The whole cache lies on GPUs, and the graph is cut at every layer: something is not there."""
+    main, model = case.loaded.main, case.loaded.model
+    if main is None or main.splits is None or main.splits.prompt < _MANY_SPLITS or failed(case):
+        return None
+    buffers = [
+        name for cache in main.caches for name, size in cache.by_buffer.items() if size.bytes
+    ]
+    off = main.flash_attn is False or main.facts.get("flash_attn") in ("0", "disabled")
+    if not buffers or off or not all(name.startswith(_DEVICES) for name in buffers):
+        return None
+    if model and model.weights:
+        sizes = {name: size.bytes for name, size in model.weights.items()}
+        host = sum(size for name, size in sizes.items() if not name.startswith(_DEVICES))
+        if host > _EMBEDDING_SHARE * sum(sizes.values()):
+            return None
+    told = words(case)
+    if case.has("overridden") or "cpu-moe" in told or "cmoe" in told or "-ot " in told:
+        return None
+    lines = [*case.all("splits_line")[:1], *case.all("cache_line")[:1]]
+    return Hit(FAIR if model and model.weights else POSSIBLE, tuple(lines),
+               {"splits": main.splits.prompt})  # fmt: skip
 
 
 _CPU = template(
@@ -119,6 +148,22 @@ RULES: tuple[Rule, ...] = (
         (
             remedy("the same type for K and V, one with a kernel", "-ctk q8_0", "-ctv q8_0"),
             remedy("or build all kernels", "-DGGML_CUDA_FA_ALL_QUANTS=ON"),
+        ),
+    ),
+    Rule(
+        "splits",
+        "fa-kernel-fallback",
+        _many_splits,
+        template(
+            "the cache lies on the GPU, and the graph is cut into {splits} pieces: an operation of "
+            "every layer runs on the processor, most often attention that has no kernel for these "
+            "heads or cache types"
+        ),
+        (
+            remedy("types with a kernel of their own", "-ctk q8_0", "-ctv q8_0"),
+            remedy("an f16 cache", "-ctk f16", "-ctv f16"),
+            remedy("compare with attention in plain operations", "-fa off"),
+            remedy("try a newer build"),
         ),
     ),
     Rule(

@@ -76,6 +76,7 @@ ROWS: tuple[Wording, ...] = (
     ("served", "all slots are idle", r"all slots are idle"),
     ("served", "runner started in", r"llama runner started in"),
     ("served", "print_timing", r"print_timing"),
+    ("waiting", "log_server_r", r"log_server_r\w*: (?:request: )?.{0,200}\b503\b"),
     ("served", "launch_slot_", r"slot launch_slot_"),
     ("served", "prompt processing progress", r"prompt processing progress"),
     ("served", "selected slot by", r"selected slot by"),
