@@ -75,3 +75,9 @@ def test_a_wide_colon_needs_no_space(quick: Kvwise) -> None:
 def test_what_is_no_llama_cpp_is_told(quick: Kvwise) -> None:
     done = quick("simulate", QWEN, "--cpu-only", "--engine", "/bin/false")
     assert (done.code, "is no program of llama.cpp" in done.err) == (2, True)
+
+
+def test_a_table_gives_no_reason_for_what_was_asked_for(quick: Kvwise) -> None:
+    words = ("table", QWEN, "--gpu", "RTX 4060", "--contexts", "4k", "--types", "q8_0", "--json")
+    (kept,) = quick(*words, "--reserve", "300MiB").json["gpus"][0]["devices"]
+    assert (kept["reserve_bytes"], kept["reserve_reason"]) == (300 * MIB, None)

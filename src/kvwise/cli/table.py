@@ -186,7 +186,12 @@ def _machines(
         return machines
     kept = parse_size(reserve)
     return [
-        replace(each, devices=tuple(replace(gpu, reserve_bytes=kept) for gpu in each.devices))
+        replace(
+            each,
+            devices=tuple(
+                replace(gpu, reserve_bytes=kept, reserve_reason=None) for gpu in each.devices
+            ),
+        )
         for each in machines
     ]
 
