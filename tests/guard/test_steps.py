@@ -12,7 +12,8 @@ from kvwise.device import Device, Host
 from kvwise.gguf.open import open_header
 from kvwise.guard.case import Case, line_of
 from kvwise.guard.cause import Cause
-from kvwise.guard.steps import KNOBS, SHARES, Exhausted, Ladder, Step
+from kvwise.guard.knobs import KNOBS
+from kvwise.guard.steps import SHARES, Exhausted, Ladder, Step
 from kvwise.launch import Launch
 from kvwise.plan.goal import Goal
 from kvwise.text import phrase

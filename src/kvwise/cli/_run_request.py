@@ -17,8 +17,8 @@ from kvwise.engine.find import SERVER, Engine, binary, find
 from kvwise.errors import KvwiseError, UsageError
 from kvwise.gguf.model import Model
 from kvwise.guard.case import Case, short
+from kvwise.guard.knobs import KNOBS
 from kvwise.guard.line import Given
-from kvwise.guard.steps import KNOBS
 from kvwise.here import with_reserve
 from kvwise.launch import Launch
 from kvwise.options import asked, read, spellings

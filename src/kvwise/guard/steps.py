@@ -15,41 +15,27 @@ are moved together in this order. What the user fixed is moved only where `may_c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kvwise.errors import KvwiseError
 from kvwise.guard.case import Case, line_of, movable, taken
 from kvwise.guard.cause import Cause
+from kvwise.guard.knobs import KNOBS, MOVES, Around
 from kvwise.guard.line import shown
 from kvwise.launch import Launch
 from kvwise.memory.ledger import Ledger
 from kvwise.options import change
-from kvwise.plan.candidate import CELLS
 from kvwise.plan.choose import plan
 from kvwise.plan.goal import Goal
-from kvwise.plan.offload import levels
-from kvwise.plan.quality import meets, quality_of
 from kvwise.text import Phrase, phrase
 from kvwise.units import show
 
-KNOBS: Mapping[str, frozenset[str]] = {
-    "ubatch": frozenset({"n_ubatch", "n_batch"}),
-    "types": frozenset({"type_k", "type_v"}),
-    "context": frozenset({"n_ctx"}),
-    "layers": frozenset({"n_gpu_layers", "n_cpu_moe"}),
-}
-"""Name of a knob -> the Launch fields that it moves."""
 RESERVE = "reserve"
 SHARES = ((1, 8), (1, 4), (1, 2), (3, 4))
 """What a step must give back, as a share of what was refused, by failures so far."""
 
-_SMALLEST_UBATCH = 64
-_SMALLEST_CONTEXT = 512  # tokens per slot, when nobody said what is needed
-_CONTEXTS = (15, 14, 12, 10, 8, 6, 4, 2, 1)  # sixteenths of the context to try
-_STEADY_TYPES = (("q8_0", "q8_0"), ("q4_0", "q4_0"))
-"""K and V alike: what every build's flash attention can do."""
 _NOT_MEMORY = {"device-lost-timeout": ("ubatch", "context", "layers")}
 """Knobs for causes that ask for shorter work instead of fewer bytes."""
 _UNSEEN_KNOBS = {"weights": ("layers",), "context": ("types", "context", "layers")}
@@ -108,6 +94,7 @@ class _Down:
         moved = [fields for knob, fields in KNOBS.items() if knob in case.may_change]
         self.fixed = case.fixed.difference(*moved)
         self.ledger = case.ledger(launch)
+        self.around = Around(case, self.ledger, frozenset(self.fixed))
         self.needed = self._needed(share, spilled)
         self.share = share
 
@@ -196,7 +183,7 @@ class _Down:
             return None
         best: tuple[Launch, int] | None = None
         gained = self._freed(start)
-        for changes in _MOVES[knob](self, start):
+        for changes in MOVES[knob](self.around, start):
             launch = change(start, **changes)
             freed = self._freed(launch) - gained
             if self.ledger is not None and freed <= 0:
@@ -231,66 +218,6 @@ class _Down:
             return None
         return self._step(change(self.launch, type_k="f16", type_v="f16"), ("types",))
 
-    # -- moves: changes of one knob, gentlest first ----------------------------------------------
-
-    def ubatches(self, start: Launch) -> Iterator[dict[str, Any]]:
-        model = self.case.model
-        if start.embeddings or (model and not model.causal_attn):
-            return  # an encoder must hold its whole text in one micro-batch
-        size = min(start.n_ubatch, start.n_batch) // 2
-        while size >= _SMALLEST_UBATCH:
-            yield {"n_ubatch": size}
-            size //= 2
-
-    def types(self, start: Launch) -> Iterator[dict[str, Any]]:
-        if start.flash_attn == "off" and "flash_attn" in self.fixed:
-            return  # a quantized V cache needs it
-        floor = (self.case.goal or Goal()).floor
-        now = quality_of(start.type_k, start.type_v)
-        for k, v in _STEADY_TYPES:
-            quality = quality_of(k, v)
-            if quality != now and meets(quality, floor):
-                yield {"type_k": k, "type_v": v}
-
-    def contexts(self, start: Launch) -> Iterator[dict[str, Any]]:
-        context = self.ledger.context.n_ctx if self.ledger else start.n_ctx
-        if start.n_ctx:
-            context = start.n_ctx
-        slots = 1 if start.kv_unified else start.n_seq_max
-        unit, least = CELLS * slots, self._least() * slots
-        tried = {context}
-        for sixteenths in _CONTEXTS:
-            tokens = max(context * sixteenths // 16 // unit * unit, -(-least // unit) * unit)
-            if tokens not in tried and tokens < context:
-                tried.add(tokens)
-                yield {"n_ctx": tokens}
-
-    def _least(self) -> int:
-        goal, model = self.case.goal, self.case.model
-        if goal is None or model is None:
-            return _SMALLEST_CONTEXT
-        return goal.least(model.n_ctx_train or self.launch.n_ctx)
-
-    def layers(self, start: Launch) -> Iterator[dict[str, Any]]:
-        model = self.case.model
-        if model is None:
-            if start.n_gpu_layers > 0:
-                yield {"n_gpu_layers": start.n_gpu_layers * 7 // 8}
-            return
-        if self.case.goal and self.case.goal.never_offload:
-            return
-        steps = list(levels(model, len(self.case.devices), self.fixed))
-        on_gpu = self.ledger.placement.gpu_layers if self.ledger else start.n_gpu_layers
-        below = [
-            step
-            for step in steps
-            if (step.get("n_cpu_moe", 0), -step.get("n_gpu_layers", 0)) > (start.n_cpu_moe, -on_gpu)
-        ]
-        at = 0
-        while at < len(below):
-            yield dict(below[at])
-            at = max(at + 1, at * 3 // 2)
-
     # -- the result ------------------------------------------------------------------------------
 
     def _step(self, launch: Launch, knobs: tuple[str, ...], after: Ledger | None = None) -> Step:
@@ -313,14 +240,6 @@ class _Down:
             device=line.device or line.buffer,
         )
         return Step(launch, knobs, changes, reason, frees)
-
-
-_MOVES: Mapping[str, Callable[[_Down, Launch], Iterator[dict[str, Any]]]] = {
-    "ubatch": _Down.ubatches,
-    "types": _Down.types,
-    "context": _Down.contexts,
-    "layers": _Down.layers,
-}
 
 
 def changed(
