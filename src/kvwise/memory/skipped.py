@@ -16,9 +16,9 @@ NEVER_LOADED = frozenset({"bailingmoe2", "dots3note", "exaone-moe", "exaone4", "
 
 ON_REQUEST = frozenset(
     {
-        "bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "deepseek4", "glm-dsa", "glm4moe",
-        "hy_v3", "mimo2", "mistral4", "nemotron_h", "nemotron_h_moe", "qwen35", "qwen35moe",
-        "qwen3next", "step35",
+        "bailingmoe3", "clef", "cohere2moe", "deepseek2", "deepseek32", "deepseek4", "glm-dsa",
+        "glm4moe", "glm5-next", "hy_v3", "mimo2", "mistral4", "nemotron_h", "nemotron_h_moe",
+        "qwen35", "qwen35moe", "qwen3next", "qwen4exp", "step35",
     }
 )  # fmt: skip
 """Architectures that load their MTP layers when asked."""

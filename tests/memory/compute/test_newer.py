@@ -25,7 +25,15 @@ pytestmark = [
     pytest.mark.xdist_group("engine"),
     pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="no xllamacpp"),
 ]
-NAMES = ("tiny-hy_v4", "tiny-hy_v4-dense", "tiny-clef", "tiny-glm5-next", "tiny-qwen4exp")
+NAMES = (
+    "tiny-hy_v4",
+    "tiny-hy_v4-dense",
+    "tiny-clef",
+    "tiny-glm5-next",
+    "tiny-glm5-next-mtp",
+    "tiny-qwen4exp",
+    "tiny-qwen4exp-mtp",
+)
 WIDE = ("layer_multipliers", "head_offsets", "head_vocab_sizes")
 """Arrays that the engine reads as uint64, which small numbers in JSON are not."""
 PLAIN = Launch(n_ctx=4096, n_batch=512, n_outputs_max=1, mmap=False, repack=False)
