@@ -13,6 +13,7 @@ from kvwise.memory.account import account
 from kvwise.memory.ledger import Ledger
 from kvwise.options import change
 from kvwise.plan.choose import Choice, Plan, plan
+from kvwise.plan.experts import count_on_host
 from kvwise.plan.goal import Goal
 from kvwise.plan.outlook import MORE_BYTES, WhatIf, outlook
 from kvwise.plan.quality import CLASSES
@@ -200,6 +201,14 @@ def test_more_memory_gives_what_a_plan_with_it_gives() -> None:
     gained = more.choice.slot_tokens - found.choice.slot_tokens
     assert gained >= MORE_BYTES // (36 * 4096) - 512  # f16: 147,456 bytes per token
     assert f"{gained:,} tokens more" in str(more.sentence)
+
+
+def test_the_smaller_the_weights_the_fewer_experts_stay_on_the_host() -> None:
+    others = [each for each in cases("qwen3-30b-a3b") if each.kind == "quant"]
+    away = [count_on_host(each.choice.ledger) for each in others if each.choice]
+    assert len(away) == len(others) == 4
+    assert away == sorted(away, reverse=True)
+    assert f"{away[0]} of 144 expert matrices on the host" in str(others[0].sentence)
 
 
 def test_other_quantizations_are_estimated_and_say_so() -> None:

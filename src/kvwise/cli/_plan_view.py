@@ -12,6 +12,7 @@ from kvwise.cli._shapes import Cell, Column, Table, Words
 from kvwise.cli.output import Printer
 from kvwise.options import to_argv
 from kvwise.plan.choose import Choice, Plan, shell_commands
+from kvwise.plan.experts import count_on_host
 from kvwise.plan.speed.words import span
 from kvwise.plan.why import details
 from kvwise.text import phrase
@@ -190,8 +191,8 @@ def _where(choice: Choice) -> Words:
     """What is on the GPUs: layers, and what of them is not."""
     launch = choice.launch
     layers = f"{choice.ledger.placement.gpu_layers}/{choice.ledger.model.n_layer_all + 1}"
-    if launch.n_cpu_moe:
-        return phrase("{layers} -{count} exp", layers=layers, count=launch.n_cpu_moe)
+    if away := count_on_host(choice.ledger):
+        return phrase("{layers} -{count} exp", layers=layers, count=away)
     return layers if launch.offload_kqv else phrase("{layers} -kv", layers=layers)
 
 

@@ -14,6 +14,7 @@ from kvwise.launch import Launch
 from kvwise.memory.ledger import Ledger
 from kvwise.options import change
 from kvwise.plan.candidate import CELLS, Candidate
+from kvwise.plan.experts import count_on_host
 from kvwise.plan.search import Search
 from kvwise.plan.speed import Speed, estimate
 from kvwise.text import Phrase, phrase
@@ -134,15 +135,13 @@ def _decisions(search: Search, chosen: Candidate) -> Iterator[tuple[str, Phrase,
             phrase("-ub {size}", size=launch.n_ubatch),
             change(launch, n_ubatch=_USUAL_UBATCH, n_batch=max(launch.n_batch, _USUAL_UBATCH)),
         )
-    if launch.n_cpu_moe:
+    named = launch.override_tensor if "override_tensor" in search.fixed else ()
+    if launch.n_cpu_moe or launch.override_tensor != named:
+        away = count_on_host(chosen.ledger)
         yield (
             "-ncmoe",
-            phrase("-ncmoe {count}", count=launch.n_cpu_moe),
-            change(
-                launch,
-                n_cpu_moe=0,
-                override_tensor=launch.override_tensor if "override_tensor" in search.fixed else (),
-            ),
+            phrase("keeping {count} expert matrices on the host", count=away),
+            change(launch, n_cpu_moe=0, override_tensor=named),
         )
     everything = search.model.n_layer_all + 1
     if search.devices and 0 <= launch.n_gpu_layers < everything:

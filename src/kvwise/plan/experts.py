@@ -56,6 +56,11 @@ def on_host(ledger: Ledger) -> dict[int, list[Matrix]]:
     return found
 
 
+def count_on_host(ledger: Ledger) -> int:
+    """How many expert matrices of the GPUs' layers lie on the host."""
+    return sum(map(len, on_host(ledger).values()))
+
+
 def packed(ledger: Ledger, left: Sequence[int]) -> set[Matrix] | None:
     """The matrices to keep on the host when each GPU has `left` bytes to fill; None = as they are.
 

@@ -17,6 +17,7 @@ from kvwise.gguf.model import Model
 from kvwise.memory.parts.companions import NONE, Companions
 from kvwise.plan.choose import Choice, Plan
 from kvwise.plan.choose import plan as make_plan
+from kvwise.plan.experts import count_on_host, matrices
 from kvwise.plan.quants import QUANTS, requantized
 from kvwise.plan.speed.words import span
 from kvwise.text import Phrase, phrase
@@ -57,7 +58,7 @@ class WhatIf:
             "fits": made is not None,
             "slot_tokens": made.slot_tokens if made else None,
             "gpu_layers": made.ledger.placement.gpu_layers if made else None,
-            "n_cpu_moe": made.launch.n_cpu_moe if made else None,
+            "expert_matrices_on_host": count_on_host(made.ledger) if made else None,
             "decode_tokens_per_s": made.speed.decode_tokens_per_s if made else None,
         }
 
@@ -164,14 +165,14 @@ def _tightest(choice: Choice) -> int:
 def _gain(before: Choice, after: Choice) -> Phrase:
     tokens = after.slot_tokens - before.slot_tokens
     layers = after.ledger.placement.gpu_layers - before.ledger.placement.gpu_layers
-    experts = before.launch.n_cpu_moe - after.launch.n_cpu_moe
+    experts = count_on_host(before.ledger) - count_on_host(after.ledger)
     parts = []
     if tokens > 0:
         parts.append(phrase("{more:,} tokens more", more=tokens))
     if layers > 0:
         parts.append(phrase("{count} layers more on GPUs", count=layers))
     if experts > 0:
-        parts.append(phrase("experts of {count} layers more on GPUs", count=experts))
+        parts.append(phrase("{count} expert matrices more on GPUs", count=experts))
     if after.launch.offload_kqv and not before.launch.offload_kqv:
         parts.append(phrase("the cache on the GPU"))
     if not parts:
@@ -215,10 +216,10 @@ def _quant_sentence(name: str, size: int, made: Choice | None) -> Phrase:
         said = phrase(
             "{said}, {layers} of {all} layers on GPUs", said=said, layers=layers, all=everything
         )
-    elif made.launch.n_cpu_moe:
+    elif away := count_on_host(made.ledger):
         said = phrase(
-            "{said}, experts of {count} layers on the host",
-            said=said, count=made.launch.n_cpu_moe,
+            "{said}, {count} of {all} expert matrices on the host",
+            said=said, count=away, all=len(matrices(made.ledger.model)),
         )  # fmt: skip
     if made.speed.decode:
         said = phrase("{said}, {speed} tokens per second", said=said, speed=span(made.speed.decode))
