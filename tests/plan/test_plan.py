@@ -144,6 +144,20 @@ def test_cuda_gets_no_cache_types_that_its_attention_lacks() -> None:
         assert choice.launch.type_k == choice.launch.type_v
 
 
+@pytest.mark.parametrize("kind", ["cuda", "generic"])
+def test_without_flash_attention_only_k_is_quantized(kind: str) -> None:
+    launch = Launch(flash_attn="off", n_outputs_max=1)
+    goal = Goal("max-context", min_quality="any", never_offload=True)
+    made = plan(
+        model("llama-3.1-8b"), [gpu(7, kind=kind)], goal, launch=launch, fixed={"flash_attn"},
+        host=RAM,
+    )  # fmt: skip
+    for choice in (made.choice, *made.alternatives, *made.ladder):
+        assert choice.launch.type_v == "f16"
+        assert not choice.ledger.context.flash_attn
+    assert made.choice.launch.type_k == "q4_0"
+
+
 def test_never_offload_keeps_every_layer() -> None:
     made = plan(model("gemma-3-4b"), [gpu(4)], Goal("max-context", never_offload=True), host=RAM)
     everything = model("gemma-3-4b").n_layer_all + 1

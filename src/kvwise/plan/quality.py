@@ -35,6 +35,9 @@ PAIRS = (
 )
 """K and V types worth planning with, best quality first."""
 
+PAIRS_WITHOUT_FLASH = (("f16", "f16"), ("q8_0", "f16"), ("q5_1", "f16"), ("q4_0", "f16"))
+"""The same where flash attention is off: V cannot be quantized."""
+
 _MOST_DIVERGENCE = (0.001, 0.01, 0.1)
 """Mean KL divergence from f16, in nats, up to which a pair is lossless, high, medium. The first is
 the noise of another batch size; Llama 3 8B lies at 0.001 with q8_0 and at 0.01 to 0.02 with 4 bits

@@ -17,13 +17,13 @@ from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory import flash
 from kvwise.memory.ledger import Ledger
-from kvwise.memory.placement import HOST, buffer_name
+from kvwise.memory.placement import buffer_name
 from kvwise.options import change
 from kvwise.plan.asking import Account, Ledgers
 from kvwise.plan.candidate import CELLS, Candidate, missing, slack_of
 from kvwise.plan.goal import Goal
 from kvwise.plan.offload import Level, is_full, levels
-from kvwise.plan.quality import PAIRS, SOURCED, Grades, meets
+from kvwise.plan.quality import PAIRS, PAIRS_WITHOUT_FLASH, SOURCED, Grades, meets
 from kvwise.plan.speed.work import work
 from kvwise.plan.split import Splits
 from kvwise.units import MIB
@@ -169,7 +169,8 @@ class Search:
         alone = (k or other, v or other)
         if (k and v) or not self._has_cache:
             return [alone]
-        pairs = [pair for pair in PAIRS if k in (None, pair[0]) and v in (None, pair[1])] or [alone]
+        known = PAIRS_WITHOUT_FLASH if self.base.flash_attn == "off" else PAIRS
+        pairs = [pair for pair in known if k in (None, pair[0]) and v in (None, pair[1])] or [alone]
         if alike:
             pairs = [pair for pair in pairs if pair[0] == pair[1]] or [alone]
         good = [pair for pair in pairs if meets(self.grades.of(*pair), self.goal.floor)]
@@ -327,13 +328,8 @@ class Search:
         types = ledger.context.type_k, ledger.context.type_v
         if {"type_k", "type_v"} <= set(self.fixed) or self.grades.of(*types) == "lossless":
             return False
-        layers = flash.attention_layers(self.model, ledger.context)
-        homes = ((layer, ledger.placement.of(layer)) for layer in layers)
-        return any(
-            home != HOST
-            and not flash.supported(self.model, ledger.context, ledger.devices[home], layer)
-            for layer, home in homes
-        )
+        gpus = ledger.devices[: ledger.placement.n_gpu]
+        return flash.attention_leaves(self.model, ledger.context, ledger.placement, gpus)
 
     def with_types(self, launch: Launch, type_k: str, type_v: str) -> Launch:
         return change(launch, type_k=type_k, type_v=type_v)
