@@ -140,6 +140,10 @@ EMPTY_CACHE_TURNED = _seen(
     "a cache without layers is turned too where an indexer asks, which divides by zero",
     "src/llama-kv-cache.cpp (n_rot_k)",
 )
+FUSED_EXPERTS_LEFT = _seen(
+    "fused experts of a next-token layer that nobody asked for stay in the file",
+    "src/llama-model.cpp create_tensor_gate_up_exps",
+)
 NEWER_ARCHITECTURES = _seen("architectures that came later", "src/llama-arch.cpp LLM_ARCH_NAMES")
 
 

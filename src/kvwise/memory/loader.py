@@ -99,7 +99,7 @@ class Rules:
 
     `pinned` is the device whose pinned host memory is used, or HOST; `features` those of the
     processor, empty = no repacking; an override to None is to the host's own list; experts of the
-    first `n_cpu_moe` layers stay on the host.
+    first `n_cpu_moe` layers stay on the host. `fused_left`: builds.FUSED_EXPERTS_LEFT.
     """
 
     kinds: tuple[BackendKind, ...] = ()
@@ -108,6 +108,7 @@ class Rules:
     features: tuple[str, ...] = ()
     mmap: bool = False
     load_mtp: bool = False
+    fused_left: bool = False
     n_cpu_moe: int = 0
     overrides: tuple[tuple[re.Pattern[str], Spot | None], ...] = ()
 
@@ -142,7 +143,7 @@ def shelf(model: Model, rules: Rules) -> Shelf:
     skipped: list[str] = []
     for tensor in model.header.tensors:
         role = role_of(tensor.name, model.architecture)
-        if is_skipped(model, role, load_mtp=rules.load_mtp):
+        if is_skipped(model, role, load_mtp=rules.load_mtp, fused_left=rules.fused_left):
             skipped.append(tensor.name)
             continue
         piece = Piece(tensor.name, tensor, role, shared=role.part == "rope")

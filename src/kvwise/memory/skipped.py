@@ -2,7 +2,7 @@
 
 Models with next-token-prediction layers keep them in the file; they are loaded only when MTP
 speculation is asked for, in some architectures never. A few tensors of such a layer are loaded
-all the same, because their loader does not pass the flag on.
+all the same, because their loader does not pass the flag on; fused experts only before b11549.
 Source: src/models/*.cpp load_arch_tensors, create_tensor_gate_up_exps, b10605.
 """
 
@@ -47,8 +47,11 @@ KEPT: dict[str, frozenset[str]] = {
 """Tensors of an MTP layer that are loaded even when the layer is not."""
 
 
-def is_skipped(model: Model, role: Role, *, load_mtp: bool) -> bool:
-    """Whether the engine reads the table row of a weight and leaves the weight in the file."""
+def is_skipped(model: Model, role: Role, *, load_mtp: bool, fused_left: bool = False) -> bool:
+    """Whether the engine reads the table row of a weight and leaves the weight in the file.
+
+    `fused_left`: the build leaves fused experts there too (builds.FUSED_EXPERTS_LEFT).
+    """
     if role.op == "NONE":
         return True
     if role.part != "layer" or role.layer < model.n_layer or not model.n_layer_nextn:
@@ -58,4 +61,6 @@ def is_skipped(model: Model, role: Role, *, load_mtp: bool) -> bool:
         return True
     if load_mtp or architecture not in ON_REQUEST:
         return False
+    if fused_left and role.base in _FUSED:
+        return True
     return role.base not in KEPT.get(architecture, ())

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
+from kvwise import builds
 from kvwise.device import Device, Host
 from kvwise.errors import UsageError
 from kvwise.gguf.model import Model
@@ -86,11 +87,12 @@ def weigh(
     file lacks a matrix that the architecture needs.
     """
     features = tuple(host.cpu_features) if host and host.cpu_features else repack.ASSUMED
+    fused_left = builds.has(builds.number(launch.build), builds.FUSED_EXPERTS_LEFT)
     rules = _rules(
         tuple(devices),
         (launch.override_tensor, max(0, min(launch.n_cpu_moe, model.n_layer_all))),
         features if launch.repack else (),
-        (launch.mmap, launch.load_mtp),
+        (launch.mmap, launch.load_mtp, fused_left),
     )
     return _weigh(shelf(model, rules), placement.layers, placement.output)
 
@@ -100,7 +102,7 @@ def _rules(
     devices: tuple[Device, ...],
     overrides: tuple[tuple[tuple[str, str], ...], int],
     features: tuple[str, ...],
-    load: tuple[bool, bool],
+    load: tuple[bool, bool, bool],
 ) -> Rules:
     kinds = tuple(kind_of(device) for device in devices)
     names = tuple(buffer_name(device) for device in devices)
@@ -113,6 +115,7 @@ def _rules(
         features=features,
         mmap=load[0],
         load_mtp=load[1],
+        fused_left=load[2],
         n_cpu_moe=n_cpu_moe,
         overrides=tuple(rows),
     )

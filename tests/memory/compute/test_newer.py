@@ -12,10 +12,15 @@ from typing import Any
 
 import pytest
 
+from kvwise import builds
+from kvwise.arch import describe
 from kvwise.engine.find import embedded
+from kvwise.gguf.header import Header, Tensor
 from kvwise.gguf.open import open_header
 from kvwise.gguf.writer import write_twin
 from kvwise.launch import Launch
+from kvwise.memory.placement import place
+from kvwise.memory.weights import weigh
 from kvwise.simulate import simulation
 from kvwise.tiers import tiers
 from zoo_files import ZOO
@@ -61,3 +66,34 @@ def test_the_engines_pass_says_the_same(
     assert beside.expected.host.basis["compute"] == "computed"
     assert beside.agrees, [(row.part, row.expected, str(row.simulated)) for row in beside.wrong]
     assert {row.part for row in beside.rows} >= {"weights", "compute"}
+
+
+def fused(header: Header) -> Header:
+    """The same model with gate and up of its experts in one tensor."""
+    rows: list[Tensor] = []
+    for row in header.tensors:
+        if row.name.endswith(".ffn_gate_exps.weight"):
+            width, rank, experts = row.shape
+            name = row.name.replace("gate_exps", "gate_up_exps")
+            rows.append(replace(row, name=name, shape=(width, 2 * rank, experts)))
+        elif not row.name.endswith(".ffn_up_exps.weight"):
+            rows.append(row)
+    return replace(header, tensors=tuple(rows))
+
+
+def test_fused_experts_of_a_next_token_layer_stay_in_the_file(tmp_path: Path) -> None:
+    header = fused(open_header(str(ZOO / "models" / "qwen3.6-35b-a3b-mtp.json.gz")))
+    path = tmp_path / "fused.gguf"
+    write_twin(header, path)
+    engine = embedded()
+    if builds.number(engine.build or "") < builds.FUSED_EXPERTS_LEFT.since:
+        pytest.skip("the embedded engine is older than the change")
+    launch = replace(PLAIN, build=engine.build or "", n_gpu_layers=0)
+    beside = tiers(simulation(str(path), launch, engine=engine))
+    weights = [row for row in beside.rows if row.part == "weights"]
+    assert weights
+    assert not [row for row in weights if row in beside.wrong]
+    model = describe(header)
+    old = weigh(model, replace(launch, build="b10605"), place(model, launch, ()), ())
+    new = weigh(model, launch, place(model, launch, ()), ())
+    assert set(new.skipped) - set(old.skipped) == {"blk.40.ffn_gate_up_exps.weight"}
