@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from guard.running import Done, Inside
+from guard.running import Done, Inside, free_port
 from kvwise.cli._main import run as kvwise_main
 
 
@@ -16,7 +16,8 @@ def inside(capfd: pytest.CaptureFixture[str]) -> Inside:
     """`inside(program, *words)` runs `kvwise run --json --engine PROGRAM WORDS...`."""
 
     def run(program: Path, *words: str) -> Done:
-        code = kvwise_main(["run", "--json", "--engine", str(program), *words])
+        line = ["--json", "--engine", str(program), "--port", str(free_port()), *words]
+        code = kvwise_main(["run", *line])
         out, err = capfd.readouterr()
         assert "Traceback" not in err
         return Done(code, [json.loads(line) for line in out.splitlines()], err)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from guard.running import Running, gone
+from guard.running import Running, free_port, gone
 from kvwise.engine.virtual import VirtualDevices, VirtualGPU
 from kvwise.units import GIB, MIB
 from models import smollm2
@@ -25,11 +25,15 @@ from oracle.tools import MARKS, folder
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine")]
 LOAD_S = 180.0
-QUICK = ("-np", "1", "-t", "1", "--no-warmup")
 EMBEDDED = ("--engine", "embedded")
 KIB_LIMIT = 1_330_000
 """Between what the embedded engine needs for 32,768 tokens in f16 (1,511,144 KiB of address space,
 b11549) and in q8_0 (1,165,576 KiB)."""
+
+
+def quick() -> tuple[str, ...]:
+    """Flags that load fast, and a port that no other test takes."""
+    return ("-np", "1", "-t", "1", "--no-warmup", "--port", str(free_port()))
 
 
 def ask(url: str, prompt: str, n_predict: int, key: str = "") -> dict[str, object]:
@@ -42,7 +46,7 @@ def ask(url: str, prompt: str, n_predict: int, key: str = "") -> dict[str, objec
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_AS as Linux enforces it")
 def test_a_host_without_enough_memory_gets_smaller_settings() -> None:
-    line = ("-m", str(smollm2()), "-c", "32768", "-fit", "off", *QUICK)
+    line = ("-m", str(smollm2()), "-c", "32768", "-fit", "off", *quick())
     with Running(*EMBEDDED, *line, before=f"ulimit -v {KIB_LIMIT}") as running:
         ready = running.until("ready", LOAD_S)
         assert ask(ready["url"], "Once", 2)["tokens_predicted"] == 2
@@ -57,7 +61,7 @@ def test_a_host_without_enough_memory_gets_smaller_settings() -> None:
 
 
 def test_from_a_model_to_a_server_with_one_command() -> None:
-    with Running(*EMBEDDED, str(smollm2()), "--api-key", "k", *QUICK) as running:
+    with Running(*EMBEDDED, str(smollm2()), "--api-key", "k", *quick()) as running:
         ready = running.until("ready", LOAD_S)
         assert ready["launch"]["n_ctx"] == 8192  # all that the model was trained for
         assert ask(ready["url"], "The", 2, "k")["tokens_predicted"] == 2
@@ -77,7 +81,7 @@ def ask_refused(url: str) -> int:
 
 
 def test_an_answer_that_is_cut_off_and_a_prompt_too_long_are_told() -> None:
-    with Running(*EMBEDDED, "-m", str(smollm2()), "-c", "256", *QUICK) as running:
+    with Running(*EMBEDDED, "-m", str(smollm2()), "-c", "256", *quick()) as running:
         ready = running.until("ready", LOAD_S)
         assert ask(ready["url"], "word " * 250, 40)["truncated"]
         with pytest.raises(urllib.error.HTTPError):
@@ -89,7 +93,7 @@ def test_an_answer_that_is_cut_off_and_a_prompt_too_long_are_told() -> None:
 
 
 def test_no_orphan_of_the_real_engine_when_kvwise_is_killed_while_it_serves() -> None:
-    with Running(*EMBEDDED, "-m", str(smollm2()), "-c", "512", *QUICK) as running:
+    with Running(*EMBEDDED, "-m", str(smollm2()), "-c", "512", *quick()) as running:
         ready = running.until("ready", LOAD_S)
         running.process.kill()
         assert gone(ready["pid"])
@@ -109,7 +113,7 @@ class TestVirtual:
     def run(self, block: int, *words: str) -> tuple[Running, VirtualDevices]:
         card = VirtualGPU(6 * GIB, 5 * GIB, largest_block_bytes=block)
         with VirtualDevices([card], (5,)) as server:
-            line = (*words, "--rpc", server.endpoint, "-dev", "RPC0", *QUICK)
+            line = (*words, "--rpc", server.endpoint, "-dev", "RPC0", *quick())
             with Running("--engine", str(folder() / "llama-server"), *line) as running:
                 running.until("ready", LOAD_S)
                 running.send(signal.SIGTERM)
@@ -151,7 +155,19 @@ def test_a_vulkan_device_that_refuses() -> None:
     if not program:
         pytest.skip("KVWISE_TEST_VULKAN names no llama-server with Vulkan")
     card = "name=llvmpipe,total=2GiB,free=2GiB,kind=vulkan"
-    line = ("-m", str(smollm2()), "-c", "65536", "-ngl", "99", "-fit", "off", "--gpu", card, *QUICK)
+    line = (
+        "-m",
+        str(smollm2()),
+        "-c",
+        "65536",
+        "-ngl",
+        "99",
+        "-fit",
+        "off",
+        "--gpu",
+        card,
+        *quick(),
+    )
     env = {"GGML_VK_VISIBLE_DEVICES": "0"}
     with Running("--engine", program, *line, before="ulimit -v 2700000", env=env) as running:
         running.until("ready", LOAD_S)
