@@ -134,10 +134,9 @@ class TestVirtual:
         running, server = self.run(60 * MIB, str(smollm2()))
         causes = [event["cause"] for event in running.named("failed")]
         assert causes[0] == "weights-oom"
-        assert "kv-alloc-oom" in causes
-        knobs = [knob for step in running.named("step") for knob in step["knobs"]]
-        assert knobs[0] in ("reserve", "layers")
-        assert {"layers", "context"} <= set(knobs)
+        changed = {flag for step in running.named("step") for flag in step["changes"]}
+        assert "-ngl" in changed  # nothing else makes the weights on a card smaller
+        assert len(causes) == len(running.named("step")) <= 5
         assert all(one.size <= 60 * MIB for one in server.allocations if one.granted)
 
     def test_a_whole_command_keeps_what_was_fixed(self) -> None:
