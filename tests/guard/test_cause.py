@@ -84,6 +84,24 @@ def test_the_refused_buffer_and_its_bytes() -> None:
     assert cause.part == "context"
 
 
+def test_the_part_is_told_by_the_phase_when_the_last_line_is_lost() -> None:
+    opened = "llama_model_loader: loaded meta data with 33 key-value pairs and 272 tensors from m"
+    refused = "E alloc_tensor_range: failed to allocate CUDA0 buffer of size 96576768"
+    context = "I llama_context: n_ctx         = 8192"
+    cache = ("I llama_kv_cache: size =  180.00 MiB (  8192 cells,  30 layers,  1/1 seqs), "
+             "K (f16):   90.00 MiB, V (f16):   90.00 MiB")  # fmt: skip
+    kinds = [
+        cause_of(log_of(*lines)).kind
+        for lines in (
+            (opened, refused),
+            (opened, context, refused),
+            (opened, context, cache, refused),
+            (refused,),
+        )
+    ]
+    assert kinds == ["weights-oom", "kv-alloc-oom", "compute-oom", "out-of-memory"]
+
+
 def test_what_the_table_does_not_know_is_diagnosed_with_what_to_do() -> None:
     cause = cause_of(log_of("error: invalid argument: --nope"))
     assert cause.kind == "bad-flag"

@@ -203,8 +203,20 @@ def _of_codes(log: Log) -> str:
     codes = {failure.code for failure in _failures(log)}
     for code, kind in _OF_CODE:
         if code in codes and (code != "rpc_connect" or not log.outcome.ready):
-            return kind
+            sized = code in _SIZED and not log.outcome.ready
+            return _phase(log.loaded) if sized else kind
     return ""
+
+
+def _phase(loaded: Loaded) -> str:
+    """Which buffer it was, by how far the load had come: the line that says so is the last one,
+    and an engine may end before its log thread has written it."""
+    if not loaded.models:  # its log says too little
+        return "out-of-memory"
+    main = loaded.main
+    if main is None:
+        return "weights-oom"
+    return "compute-oom" if main.caches or main.compute else "kv-alloc-oom"
 
 
 def _of_words(log: Log) -> str:
