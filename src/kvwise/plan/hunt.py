@@ -14,6 +14,7 @@ from kvwise.plan.candidate import CELLS, Candidate, lefts, missing, slack_of
 from kvwise.plan.edge import edge
 from kvwise.plan.experts import fields_of, packed, without_one
 from kvwise.plan.offload import Level
+from kvwise.plan.order import ABOUT
 from kvwise.plan.search import Search
 
 _TRIES = 3  # a compute buffer can grow when another matrix is on the host
@@ -22,15 +23,15 @@ _STEPS_BEYOND = 2  # how far to look past the edge for a context that fits after
 
 def hunt(search: Search) -> Iterator[Candidate]:
     """Fitting launches, the best cache types first."""
-    plain: dict[int, Level] = {}
+    plain: dict[int, Candidate] = {}
     found_any = False
     for pair in search.pairs():
         saturated = False
         for number, aside in enumerate(search.asides):
             for found in _with_types(search, pair, aside, plain.get(number), tried=found_any):
                 found_any = True
-                if not found.full and number not in plain:
-                    plain[number] = dict(found.level)
+                if not found.full and found.launch.offload_kqv and number not in plain:
+                    plain[number] = found
                 saturated = saturated or (found.full and found.slot_tokens >= search.most)
                 yield found
             if saturated:
@@ -42,12 +43,12 @@ def hunt(search: Search) -> Iterator[Candidate]:
 
 
 def _with_types(
-    search: Search, pair: tuple[str, str], aside: Level, plain: Level | None, *, tried: bool
+    search: Search, pair: tuple[str, str], aside: Level, plain: Candidate | None, *, tried: bool
 ) -> Iterator[Candidate]:
     """Candidates with these cache types, the best micro-batch first.
 
-    `tried`: others fit already, so that a smaller micro-batch is no reason to offload. `plain`: the
-    level at which the best cache types fit.
+    `tried`: others fit already, so that a smaller micro-batch is no reason to offload. `plain`: how
+    the best cache types fit.
     """
     least, most = min(search.least, search.trained), search.most
     sizes = search.ubatches()
@@ -90,35 +91,50 @@ def _whole(search: Search, launch: Launch, least: int, most: int) -> Iterator[Ca
             yield found
 
 
-def _offloaded(search: Search, launch: Launch, plain: Level | None) -> Iterator[Candidate]:
+def _offloaded(search: Search, launch: Launch, plain: Candidate | None) -> Iterator[Candidate]:
     """The fastest levels at which the least and enough fit, the level of the plain cache types
-    with all the context that fits there, and the cache alone in the host's memory."""
+    with all the context that fits there, and the cache alone in the host's memory.
+
+    What reads so much more from the host than the plain way that it can only be an alternative
+    gets the context that was asked for and no more.
+    """
     if len(search.levels) < 2:
         return
     least, most = min(search.least, search.trained), search.most
-    targets = {least, min(search.goal.enough, most)}
-    if search.goal.terms.order[0] == "context":
-        targets.add(most)
-    reached, seen = 0, []
+    seen = []
+    for found in _for_targets(search, launch, plain):
+        seen.append(found.level)
+        yield found
+    if plain is not None and seen and plain.level not in seen:
+        found_there = longest(search, change(launch, **plain.level), plain.level, least, most)
+        if found_there:
+            yield found_there
+    if "offload_kqv" not in search.fixed:
+        level = dict(search.levels[0]) | {"offload_kqv": False}
+        on_host = longest(search, change(launch, **level), level, least, most)
+        if on_host:
+            yield on_host
+
+
+def _for_targets(search: Search, launch: Launch, plain: Candidate | None) -> Iterator[Candidate]:
+    """The fastest level for the least context, for enough, and for all where that comes first."""
+    least, most = min(search.least, search.trained), search.most
+    spends = search.goal.terms.order[0] == "context"
+    targets = {least, min(search.goal.enough, most), *([most] if spends else [])}
+    reached, allowed = 0, plain.host_read if plain else None
     for tokens in sorted(targets):
         if reached >= tokens:
             continue
         found = first_level(search, launch, tokens)
         if found is None:
             break
-        best = longest(search, change(launch, **found.level), found.level, tokens, most) or found
+        allowed = allowed or found.host_read
+        best = found
+        if spends or found.host_read <= allowed * ABOUT:
+            grown = change(launch, **found.level)
+            best = longest(search, grown, found.level, tokens, most) or found
         reached = best.slot_tokens
-        seen.append(found.level)
         yield best
-    if plain is not None and seen and plain not in seen:
-        found = longest(search, change(launch, **plain), plain, least, most)
-        if found:
-            yield found
-    if "offload_kqv" not in search.fixed:
-        level = dict(search.levels[0]) | {"offload_kqv": False}
-        on_host = longest(search, change(launch, **level), level, least, most)
-        if on_host:
-            yield on_host
 
 
 def longest(

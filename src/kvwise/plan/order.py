@@ -11,7 +11,9 @@ from kvwise.plan.goal import Goal
 from kvwise.plan.quality import CLASSES, SOURCED, Grades
 
 _STEPS = 2  # below enough, contexts are compared in half powers of two
-_ABOUT = 1.02  # less than one layer of most models: no reason to give up context
+ABOUT = 1.02
+"""So much more from the host is less than one layer of most models: it may buy context."""
+
 _HARDLY_SLOWER = 1.15  # this much more read from the host is worth a better cache
 
 
@@ -65,7 +67,7 @@ def _resident(candidate: Candidate) -> bool:
 
 
 def _on_gpu(candidate: Candidate, field: _Field) -> float:
-    return 0 if candidate.host_read <= field.plain * _ABOUT else -candidate.host_read
+    return 0 if candidate.host_read <= field.plain * ABOUT else -candidate.host_read
 
 
 def _quick(candidate: Candidate, field: _Field) -> float:
