@@ -93,6 +93,21 @@ def test_an_empty_folder(quick: Kvwise, tmp_path: Path) -> None:
     assert quick("doctor", str(tmp_path)).code == 1
 
 
+def test_packed_logs(quick: Kvwise, tmp_path: Path) -> None:
+    packed = gzip.compress(Path(KV).read_bytes())
+    whole, cut, plain, bad = (tmp_path / f"{name}.gz" for name in ("whole", "cut", "plain", "bad"))
+    whole.write_bytes(packed)
+    cut.write_bytes(packed[:-9])
+    plain.write_bytes(Path(KV).read_bytes())
+    bad.write_bytes(packed[:400] + bytes(400) + packed[800:])
+    for path in (whole, cut, plain):
+        assert quick("doctor", str(path), "--json").json["findings"][0]["kind"] == "kv-alloc-oom"
+    done = quick("doctor", str(bad), "--json")
+    assert done.code == 1
+    assert done.json["schema"] == "kvwise/error/1"
+    assert "bad.gz is damaged" in done.json["error"]["message"]
+
+
 def test_how_the_process_ended(quick: Kvwise, tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_text("llama_kv_cache:        CPU KV buffer size =  1321.88 MiB\n")

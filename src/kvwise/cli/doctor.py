@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -26,6 +27,8 @@ EXIT_FOUND = 3
 _NOT_LOGS = frozenset({".gguf", ".bin", ".safetensors", ".zip", ".png", ".jpg", ".pdf", ".so",
                        ".exe", ".dll", ".py", ".pyc", ".db"})  # fmt: skip
 _MOST_FILES = 1000
+_PIECE = 1 << 20
+_GZIP = b"\x1f\x8b"
 
 
 @make_command(
@@ -164,11 +167,30 @@ def _stdin() -> Iterator[bytes]:
 def _file(name: str) -> Iterator[bytes]:
     if not os.path.lexists(name):
         raise SourceError("there is no file {path}", path=name)
-    opener = gzip.open if name.endswith(".gz") else open
-    with opener(name, "rb") as file:
-        yield from _pieces(file)  # type: ignore[arg-type]
+    with open(name, "rb") as file:  # noqa: PTH123  (Path("") would be the folder)
+        if file.peek(2)[:2] == _GZIP:
+            yield from _unpacked(file, name)
+        else:
+            yield from _pieces(file)
+
+
+def _unpacked(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """The bytes in a gzip file; one that was cut off is a log that was cut off."""
+    whole = bytearray()
+    try:
+        with gzip.open(file, "rb") as packed:
+            while piece := packed.read1(_PIECE):  # `read` would lose what comes before the cut
+                whole += piece
+                if len(whole) >= _PIECE:
+                    yield bytes(whole)
+                    whole.clear()
+    except EOFError:
+        pass
+    except (gzip.BadGzipFile, zlib.error):
+        raise SourceError("{path} is damaged: its packed data cannot be read", path=name) from None
+    yield bytes(whole)
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:
-    while piece := file.read(1 << 20):
+    while piece := file.read(_PIECE):
         yield piece
