@@ -178,3 +178,33 @@ def test_names_are_plain() -> None:
     assert plain_name("Qwen3 8B (Q4_K_M)") == "qwen3-8b-q4_k_m"
     assert plain_name("模型 1") == "模型-1"
     assert plain_name("][:;#") == "model"
+
+
+@pytest.mark.parametrize("name", ["docker-compose", "llama-swap", "localai"])
+@pytest.mark.parametrize("old", [None, "a: 1\n"])
+def test_without_the_yaml_package_it_says_what_to_install(
+    name: str, old: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [each for each in sys.modules if each.split(".")[0] == "ruamel"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "ruamel", None)
+    with pytest.raises(KvwiseError) as caught:
+        ALL[name].write(settings(Launch(model="m.gguf")), old)
+    assert "kvwise[export]" in str(caught.value.hint)
+
+
+ODD_ENDS = "# page one\f page two\u2028 line\x1c end\x85 of it\rand on\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [
+        ("llama-server", "[x]\n"),
+        ("ollama", "FROM x\n"),
+        ("ollama-env", "A=1\n"),
+        ("systemd", "[Service]\n"),
+    ],
+)
+def test_what_is_no_line_end_there_stays_as_it_is(name: str, head: str) -> None:
+    written = ALL[name].write(settings(Launch(model="m.gguf")), head + ODD_ENDS)
+    assert ODD_ENDS in written.text

@@ -11,6 +11,16 @@ from kvwise.errors import SourceError
 _WINDOWS_SAFE = re.compile(r'[^\s"]+')
 
 
+def lines_of(text: str) -> list[str]:
+    """The lines of a file. `str.splitlines` also cuts at form feeds and at separators of Unicode,
+    which are no line ends to the programs that read these files.
+
+    >>> lines_of("a\\fb\\n\\n"), lines_of("")
+    (['a\\x0cb', ''], [])
+    """
+    return text.removesuffix("\n").split("\n") if text else []
+
+
 def windows_join(words: Sequence[str]) -> str:
     """By the rules that Windows programs split by (CommandLineToArgvW)."""
     return " ".join(map(_windows_word, words))

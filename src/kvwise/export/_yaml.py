@@ -62,9 +62,9 @@ def _why(error: Exception) -> str:
 
 def mapping(text: str | None) -> MutableMapping[Any, Any]:
     """The document as a mapping that can be changed; a new one for nothing. Raises SourceError."""
+    found = load(text or "")  # says what to install before anything of it is needed
     from ruamel.yaml.comments import CommentedMap  # noqa: PLC0415
 
-    found = None if text is None else load(text)
     if found is None:
         return CommentedMap()
     if not isinstance(found, MutableMapping):

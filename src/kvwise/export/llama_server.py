@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from kvwise.errors import SourceError, UsageError
 from kvwise.export import Written
+from kvwise.export._words import lines_of
 from kvwise.export.found import Found
 from kvwise.export.settings import LeftOut, Settings, Spoken, experts_as_tensors, one_line, spoken
 from kvwise.options.kinds import FLAG, SWITCH
@@ -68,7 +69,7 @@ def _unsayable(value: str) -> bool:
 
 
 def _merged(old: str | None, name: str, pairs: dict[str, str]) -> str:
-    lines = (old or "version = 1\n").splitlines()
+    lines = lines_of(old or "version = 1\n")
     _check(lines)
     begin, end = _section(lines, name)
     known = spellings(SERVER)
@@ -155,7 +156,7 @@ def is_mine(name: str, text: str) -> bool:
 
 def read(text: str) -> list[Found]:
     """One per section; `[*]` holds for all. Raises SourceError as llama-server would refuse it."""
-    lines = text.splitlines()
+    lines = lines_of(text)
     _check(lines)
     sections: dict[str, dict[str, str]] = {}
     current = "default"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from kvwise.errors import SourceError, UsageError
 from kvwise.export import Written
+from kvwise.export._words import lines_of
 from kvwise.export.found import Found, flags, number
 from kvwise.export.settings import Settings, Told, one_line
 from kvwise.text import phrase, template
@@ -88,7 +89,7 @@ def _from(settings: Settings) -> str:
 
 def _statements(text: str) -> Iterator[tuple[int, int, str, str]]:
     """(first line, line after it, command, value) of a Modelfile. Raises SourceError."""
-    lines = text.splitlines()
+    lines = lines_of(text)
     at = 0
     while at < len(lines):
         begin, line = at, lines[at].strip()
@@ -130,7 +131,7 @@ def _unquoted(value: str) -> str:
 
 
 def _merged(old: str | None, model: str, parameters: dict[str, str]) -> str:
-    lines = (old or "").splitlines()
+    lines = lines_of(old or "")
     replaced: dict[int, list[str]] = {}
     last = 0
     todo = dict(parameters)

@@ -10,6 +10,7 @@ import re
 
 from kvwise.errors import SourceError
 from kvwise.export import Written
+from kvwise.export._words import lines_of
 from kvwise.export.ollama import slots_of
 from kvwise.export.settings import LeftOut, Settings, Told, experts_as_tensors, one_line
 from kvwise.text import Phrase, phrase, template
@@ -70,7 +71,7 @@ def _merged(old: str | None, pairs: dict[str, str | None]) -> str:
     todo = {name: one_line(value, phrase("a file of variables"))
             for name, value in pairs.items() if value is not None}  # fmt: skip
     lines = []
-    for number, line in enumerate((old or "").splitlines(), 1):
+    for number, line in enumerate(lines_of(old or ""), 1):
         match = _LINE.match(line)
         if line.strip() and not line.lstrip().startswith(("#", ";")) and not match:
             raise SourceError("line {number} is no NAME=value", number=number)

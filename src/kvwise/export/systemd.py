@@ -11,6 +11,7 @@ import re
 from kvwise.errors import SourceError
 from kvwise.export import Written
 from kvwise.export._kept import kept
+from kvwise.export._words import lines_of
 from kvwise.export.found import Found
 from kvwise.export.settings import Settings, one_line, spoken
 from kvwise.text import phrase, template
@@ -63,7 +64,7 @@ def _word(word: str) -> str:
 
 def _logical(text: str) -> list[tuple[int, int, str]]:
     """(first line, line after it, joined text): comments and blank lines inside are skipped."""
-    lines = text.splitlines()
+    lines = lines_of(text)
     found = []
     at = 0
     while at < len(lines):
@@ -83,7 +84,7 @@ def _logical(text: str) -> list[tuple[int, int, str]]:
 
 def _merged(old: str | None, start: str) -> str:
     text = old if old is not None and old.strip() else _NEW
-    lines = text.splitlines()
+    lines = lines_of(text)
     section, last = "", None
     starts: list[tuple[int, int]] = []
     for begin, end, whole in _logical(text):
