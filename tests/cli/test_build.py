@@ -142,3 +142,13 @@ def test_an_engine_that_is_named_decides_for_the_zoo_too_if_it_knows_its_build(
     path = program(clean / "bin", build)
     reading = read_for_build(["-c", "512"], QWEN, str(path))
     assert reading.launch.build == rules
+
+
+@pytest.mark.parametrize(
+    "asked_for", [(), ("--engine-build", "b10605"), ("--engine-build", NEWEST)]
+)
+def test_a_dry_run_says_what_the_plan_says(quick: Kvwise, asked_for: tuple[str, ...]) -> None:
+    line = (QWEN, "--gpu", "GTX 1660 Ti", "--ram", "16GiB", *asked_for)
+    planned = quick("plan", *line, "--no-simulate", "--json").json
+    assert planned["choice"]["launch"]["build"] == (asked_for[1] if asked_for else "b10605")
+    assert planned["commands"]["bash"] in quick("run", "--dry-run", *line).out.splitlines()

@@ -91,6 +91,7 @@ def test_with_the_model_a_plan_fits(qwen: Model) -> None:
     assert numbers.plan is not None
     assert numbers.plan.choice.ledger.fits
     argv = numbers.plan.argv
+    assert argv[argv.index("-m") + 1] == "qwen3-8b.gguf"  # the header alone, a JSON, loads nowhere
     launch = Launch.parse(argv[1:])
     devices = numbers.plan.choice.ledger.devices
     assert devices[0].free_bytes == 7600 * MIB

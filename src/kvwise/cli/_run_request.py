@@ -6,8 +6,10 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
+from kvwise.cli._build import ASKED, ZOO, of_zoo
 from kvwise.cli._count import model_file
 from kvwise.cli._planning import fixed_of, goal_of
 from kvwise.cli._request import Machine, companions_of, machine, model_of, with_model
@@ -73,17 +75,20 @@ def wanted_of(
     planned = bool(model) or any(goal[name] for name in goal if name != "predict")
     if goal["predict"] and not planned:
         line += ["-n", goal["predict"]]
-    reading = read(line, environ=os.environ)
+    rules = _asked_rules(words)
+    reading = read([*line, *rules], environ=os.environ)
     if model and "model" in reading.origins and reading.launch.model != model:
         raise UsageError("two models: {one} and {other}", one=model, other=reading.launch.model)
     ref = model or reading.launch.model
     notes = [*reading.notes]
     described = _described(ref, notes, needed=planned or engine.kind == "embedded")
     base = reading.launch
+    if not rules and dry_run and not engine_wanted and of_zoo(ref):
+        base = replace(base, build_from=ZOO)  # as `plan` has it: such a model cannot be started
+    elif not rules and engine.build:
+        base = replace(base, build=engine.build)
     if described is not None:
         base = with_model(base, ref, described)
-    if engine.build:
-        base = replace(base, build=engine.build)
     on = _machine(engine, base, devices, notes, needed=planned)
     if asked.values(base, "--rpc"):
         base = replace(base, devices=())  # `on` has those that -dev names, under other names
@@ -120,6 +125,12 @@ def wanted_of(
         companions=case.companions,
     )
     return Wanted(given, replace(case, goal=aim), made.choice.launch, made, notes)
+
+
+def _asked_rules(words: Sequence[str]) -> list[str]:
+    """`--engine-build` as it stands in the line, the last one."""
+    asked_for = [[word, value] for word, value in pairwise(words) if word == ASKED]
+    return asked_for[-1] if asked_for else []
 
 
 def _check_strangers(strangers: Sequence[str], engine: Engine) -> None:

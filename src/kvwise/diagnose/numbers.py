@@ -201,7 +201,7 @@ def _plan(case: Case, ask: _Ask) -> Plan | None:
         return None
     words = asked_in(case)
     keeps = {"n_ctx"} if ask.launch.n_ctx and ("-c" in words or "--ctx-size" in words) else set()
-    named = replace(ask.launch, model=ask.launch.model or ask.model.path)
+    named = replace(ask.launch, model=ask.launch.model or ask.model.loadable)
     goal = Goal(slots=max(1, ask.launch.n_seq_max))
     for fixed in (keeps, set[str]()):
         try:

@@ -291,6 +291,12 @@ class Model:
         return name or self.architecture
 
     @property
+    def loadable(self) -> str:
+        """The file that an engine would load; a header without weights (JSON) has but a name."""
+        path = self.path
+        return f"{self.called}.gguf" if path.endswith((".json", ".json.gz")) else path
+
+    @property
     def tied_embeddings(self) -> bool:
         """The file has no output matrix of its own."""
         names = self.header.by_name

@@ -65,7 +65,7 @@ def sentence(
     fields: dict[str, object] = {
         "prompt": goal.prompt_tokens,
         "answer": goal.predict_tokens,
-        "least": search.least,
+        "least": max(search.least, _room(search)) if "n_ctx" in search.fixed else search.least,
         "n_ctx": search.base.n_ctx,
         "trained": search.trained,
         "where": _where(search),

@@ -140,6 +140,9 @@ def _stands_on(ledger: Ledger, parts: Sequence[Work], rates: dict[int, Rates]) -
             continue
         own = rates[each.device]
         name = phrase("host") if each.device == HOST else ledger.devices[each.device].name
+        if not own.knows_memory:
+            found.append(phrase("{name}: what its memory reads per second is not known", name=name))
+            continue
         found.append(
             phrase(
                 "{name}: memory {memory}, arithmetic {arithmetic}; shares of them from {rows}",
