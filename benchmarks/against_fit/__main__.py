@@ -103,7 +103,10 @@ def _turns(asked: Asked, given: argparse.Namespace) -> list[Row]:
     turns = []
     for case in list(first.values())[: given.turns + 1]:
         progress(f"for the clock: {case.name}")
-        turns.append(take_turns(asked, case))
+        try:
+            turns.append(take_turns(asked, case))
+        except KvwiseError as error:
+            progress(str(error))
     return turns[1:]  # the first one has loaded the program
 
 

@@ -16,7 +16,7 @@ from sides import Said, engine_says, ours, theirs, timed
 from verdict import room
 
 from kvwise.arch import describe
-from kvwise.errors import DoesNotFit, EngineError, KvwiseError, Refused
+from kvwise.errors import EngineError, KvwiseError, Refused
 from kvwise.gguf.model import Model
 from kvwise.gguf.open import open_header
 from kvwise.gguf.writer import write_twin
@@ -74,14 +74,18 @@ _OTHER_MARGIN = 32 << 20
 
 def take_turns(asked: Asked, case: Case) -> Row:
     """Both sides, one after the other, nothing kept: only for the clock. Ours is asked once more
-    about the same model and cards with another margin: a next question."""
+    about the same opened model and cards with another margin: a next question."""
+    next_case = replace(case, margin=case.margin + _OTHER_MARGIN)
     with twin_of(case.model) as twin:
         other = _theirs(asked.tool, twin(), case)
-        chosen = Launch.from_dict(other["launch"]) if other["launch"] else None
-        mine = {kind: _ours(twin(), case, kind, chosen) for kind in CHECKED}
-        next_case = replace(case, margin=case.margin + _OTHER_MARGIN)
-        more = {kind + AGAIN: _ours(twin(), next_case, kind, chosen) for kind in CHECKED}
-    return {"theirs": other, **mine, **more}
+        row: Row = {"theirs": other}
+        for kind in CHECKED:
+            row[kind] = _ours(twin(), case, kind, None)
+            model = describe(open_header(str(twin())))
+            ours(model, case, kind, None)
+            _, took = timed(lambda kind=kind, model=model: ours(model, next_case, kind, None))
+            row[kind + AGAIN] = {"took": asdict(took)}
+    return row
 
 
 @contextmanager
@@ -118,7 +122,7 @@ def _ours(twin: Path, case: Case, kind: str, other: Launch | None) -> Row:
         model = describe(open_header(str(twin)))
         try:
             return ours(model, case, kind, other), None
-        except (DoesNotFit, Refused) as error:
+        except KvwiseError as error:
             return None, str(error)
 
     (found, why), took = timed(work)

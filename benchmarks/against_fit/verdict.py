@@ -13,11 +13,12 @@ MORE_ON_CARDS = "more on the cards, less context"
 
 def against(mine: Row | None, theirs: Row | None) -> str:
     """Ours beside llama.cpp's. What counts is the context, and the bytes of weights that a token
-    reads from the host."""
+    reads from the host (then whole layers: an encoder's output reads nothing)."""
     if mine is None or theirs is None:
         return TIE if mine is theirs else LOSS if mine is None else WIN
     longer, shorter = mine["n_ctx"] > theirs["n_ctx"], mine["n_ctx"] < theirs["n_ctx"]
-    faster, slower = mine["read"] < theirs["read"], mine["read"] > theirs["read"]
+    here, there = ((side["read"], -side["layers"]) for side in (mine, theirs))
+    faster, slower = here < there, here[0] > there[0]
     slower = slower or mine["cache_on_gpu"] < theirs["cache_on_gpu"]
     if longer and slower:
         return MORE_CONTEXT
