@@ -74,15 +74,10 @@ class Splits:
     def _beside(self, split: Launch, left: int) -> Launch:
         """A split with single layers moved to a neighbour, if that fits or misses by less."""
         while left < 0:
-            whole, bare = self.ledgers.whole(split), self.ledgers.bare(split)
-            if whole is None or bare is None:
-                break
-            pairs = zip(whole.lines, bare.lines, strict=True)
-            work = [line.total_bytes - without.total_bytes for line, without in pairs]
             found, most = split, left
             for other in _moved(split):
-                after = self.ledgers.bare(other)
-                if after is None or slack_of(after, work) <= max(left, -_NEARLY):
+                bare = self.ledgers.bare(other)
+                if bare is None or slack_of(bare) < 0:
                     continue
                 ledger = self.ledgers.whole(other)
                 if ledger is not None and slack_of(ledger) > most:
