@@ -20,7 +20,7 @@ import losses
 import page
 from asking import Asked, ask, take_turns
 from grid import Case, cases
-from kept import Kept, Row, version
+from kept import Kept, NotKept, Row, version
 
 from kvwise.engine.find import binary
 from kvwise.errors import KvwiseError
@@ -46,6 +46,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only-theirs", action="store_true", help="ask llama.cpp alone, and keep")
     parser.add_argument("--turns", type=int, default=40, help="models asked about for the clock")
     parser.add_argument("--output")
+    parser.add_argument("--run", default=str(os.getpid()), help="name of the timed questions")
+    parser.add_argument("--code", help="ask nothing: take what is kept of this version of the code")
     given = parser.parse_args()
     if not given.folder:
         parser.error("name the FOLDER of llama-fit-params")
@@ -56,7 +58,8 @@ def main() -> None:
     given = arguments()
     tool = Path(given.folder) / "llama-fit-params"
     build = given.build or binary(tool).build or Launch().build
-    asked = Asked(tool, build, Kept(Path(given.kept)), version())
+    kept = Kept(Path(given.kept), closed=bool(given.code))
+    asked = Asked(tool, build, kept, given.code or version())
     turns = [] if given.only_theirs else _turns(asked, given)
     rows, failed = _rows(asked, given)
     if given.only_theirs:
@@ -81,6 +84,8 @@ def _rows(asked: Asked, given: argparse.Namespace) -> tuple[list[Row], list[str]
             break
         try:
             row = ask(asked, case, only_theirs=given.only_theirs)
+        except NotKept:
+            continue
         except KvwiseError as error:
             failed.append(f"{case.name}: {error}")
             progress(failed[-1])
@@ -104,7 +109,9 @@ def _turns(asked: Asked, given: argparse.Namespace) -> list[Row]:
     for case in list(first.values())[: given.turns + 1]:
         progress(f"for the clock: {case.name}")
         try:
-            turns.append(take_turns(asked, case))
+            turns.append(take_turns(asked, case, given.run))
+        except NotKept:
+            continue
         except KvwiseError as error:
             progress(str(error))
     return turns[1:]  # the first one has loaded the program

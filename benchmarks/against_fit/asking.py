@@ -72,9 +72,15 @@ AGAIN = " again"
 _OTHER_MARGIN = 32 << 20
 
 
-def take_turns(asked: Asked, case: Case) -> Row:
-    """Both sides, one after the other, nothing kept: only for the clock. Ours is asked once more
-    about the same opened model and cards with another margin: a next question."""
+def take_turns(asked: Asked, case: Case, run: str) -> Row:
+    """Both sides, one after the other, anew in each `run`: only for the clock. Ours is asked once
+    more about the same opened model and cards with another margin: a next question."""
+    about = json.dumps(asdict(case), sort_keys=True)
+    key = f"turn {asked.version} {run} {about}"
+    return asked.kept.ask(key, lambda: _turn(asked, case))
+
+
+def _turn(asked: Asked, case: Case) -> Row:
     next_case = replace(case, margin=case.margin + _OTHER_MARGIN)
     with twin_of(case.model) as twin:
         other = _theirs(asked.tool, twin(), case)

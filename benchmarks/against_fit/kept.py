@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kvwise.errors import KvwiseError
+
 SOURCES = Path(__file__).resolve().parents[2] / "src" / "kvwise"
 _DECIDES = ("arch", "memory", "plan", "gguf", "options", "launch.py", "device.py")
 Row = dict[str, Any]
@@ -23,10 +25,18 @@ def version() -> str:
     return digest.hexdigest()[:12]
 
 
-class Kept:
-    """The file. A last line that was cut off is dropped, and overwritten by the next answer."""
+class NotKept(KvwiseError):
+    """It was not asked yet, and only what is kept is wanted."""
 
-    def __init__(self, path: Path) -> None:
+
+class Kept:
+    """The file. A last line that was cut off is dropped, and overwritten by the next answer.
+
+    `closed`: nothing new is asked; raises NotKept instead.
+    """
+
+    def __init__(self, path: Path, *, closed: bool = False) -> None:
+        self._closed = closed
         self._rows: dict[str, Row] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a+b")
@@ -40,12 +50,11 @@ class Kept:
             good += len(line)
         self._file.truncate(good)
 
-    def get(self, key: str) -> Row | None:
-        return self._rows.get(key)
-
     def ask(self, key: str, answer: Callable[[], Row]) -> Row:
         """The kept answer, or a new one, which is on the disk before it is returned."""
         if key not in self._rows:
+            if self._closed:
+                raise NotKept("not asked yet: {key}", key=key)
             row = answer()
             self._file.write(json.dumps({"key": key, "answer": row}).encode() + b"\n")
             self._file.flush()
