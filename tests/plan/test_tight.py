@@ -149,7 +149,7 @@ def test_one_step_more_does_not_fit_where_the_model_hardly_does(
 
 
 def test_a_card_with_the_output_alone_needs_hardly_anything_to_compute_in() -> None:
-    """Moving one layer to it costs its whole compute buffer: that split must not be guessed away."""
+    """One layer more costs it a whole compute buffer: that split must not be guessed away."""
     devices = _about_its_size("deepseek-v2-lite", 0.2, two=True, kind="cuda")
     assert check("deepseek-v2-lite", devices, "code") == "memory memory"
 
