@@ -57,6 +57,26 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     assert files.read(tmp_path / "none") is None
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes in folders")
+def test_a_device_or_a_pipe_is_never_replaced(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        with pytest.raises(SourceError, match="no ordinary file"):
+            files.check(path)
+        with pytest.raises(SourceError, match="no ordinary file"):
+            files.write(path, b"new")
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["link", "pipe"]
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no /dev/zero")
+def test_a_device_without_end_is_not_read_for_ever() -> None:
+    with pytest.raises(SourceError, match="too large"):
+        files.read(Path("/dev/zero"))
+
+
 @hypothesis_settings(deadline=None)
 @given(text=st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\r\ufeff")),
        bom=st.booleans(), windows=st.booleans())  # fmt: skip

@@ -75,6 +75,8 @@ def command(
         raise UsageError("--dry-run needs --out FILE")
     chosen = target(target_name)
     path = None if out is None else Path(out)
+    if path is not None:
+        files.check(path)
     old = None if path is None else files.read(path)
     if getattr(chosen, "SCRIPT", False):
         words = _plan_words(options)

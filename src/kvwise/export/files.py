@@ -33,13 +33,23 @@ def read(path: Path) -> Old | None:
             raise SourceError("{path} is a folder", path=str(path))
         if path.stat().st_size > _MOST:
             raise SourceError("{path} is too large for a settings file", path=str(path))
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(_MOST + 1)
+        if len(content) > _MOST:  # a device that never ends
+            raise SourceError("{path} is too large for a settings file", path=str(path))
     except FileNotFoundError:
         return None
     except OSError as error:
         raise SourceError("{path}: {reason}", path=str(path),
                           reason=error.strerror or type(error).__name__) from None  # fmt: skip
     return decode(content, str(path))
+
+
+def check(path: Path) -> None:
+    """Raises SourceError for what must never be replaced by a file: a device, a pipe, a socket."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise SourceError("{path} is no ordinary file", path=str(path),
+                          hint="leave --out away to write to standard output")  # fmt: skip
 
 
 def decode(content: bytes, name: str) -> Old:
@@ -78,6 +88,7 @@ def write(path: Path, content: bytes) -> Path | None:
     A link stays a link: what it leads to is replaced. Raises SourceError.
     """
     path = Path(os.path.realpath(path))
+    check(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         backup = _backup(path) if path.exists() else None
