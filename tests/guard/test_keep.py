@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from kvwise.guard.keep import Keeper, default_path, thin_out
 
 
@@ -55,3 +57,15 @@ def test_notes_stand_on_lines_of_their_own(tmp_path: Path) -> None:
 
 def test_each_run_has_a_file_of_its_own() -> None:
     assert default_path().name.endswith(f"-{os.getpid()}.log")
+
+
+@pytest.mark.skipif(not Path("/dev/null").exists(), reason="this system has no /dev/null")
+def test_a_device_gets_no_parts(tmp_path: Path) -> None:
+    link = tmp_path / "log"
+    link.symlink_to("/dev/null")
+    keeper = Keeper(link, part_bytes=100)
+    for _ in range(10):
+        keeper.write(b"x" * 60)
+    keeper.close()
+    assert keeper.failed is None
+    assert [each.name for each in tmp_path.iterdir()] == ["log"]

@@ -49,6 +49,7 @@ class Keeper:
         self._file: IO[bytes] | None = None
         self._written = 0
         self._part = 1
+        self._parted = True  # a device or a pipe has no room of ours and gets no parts beside it
         if path is not None:
             self._guarded(self._open_first)
 
@@ -74,11 +75,12 @@ class Keeper:
         assert self.path is not None  # noqa: S101 (only called with one)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.path.open("ab", buffering=0)
+        self._parted = self.path.is_file()
         self._written = self.path.stat().st_size
 
     def _append(self, data: bytes) -> None:
         assert self._file is not None  # noqa: S101 (asked before)
-        if self._written and self._written + len(data) > self._part_bytes:
+        if self._parted and self._written and self._written + len(data) > self._part_bytes:
             self._next_part()
         self._file.write(data)
         self._written += len(data)
