@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvwise.cli._finding import finding_of, sentences
 from kvwise.cli._shapes import Cell, Column, Table, Words
 from kvwise.cli.output import Printer
 from kvwise.text import phrase
@@ -92,15 +93,17 @@ def _sentences(verification: Verification, summary: Summary) -> list[Words]:
                 tokens=verification.fill,
             )
         )
-    found += [
-        phrase(
-            "{count} runs failed ({which}): {why}",
-            count=len(cause.runs),
-            which=", ".join(str(number + 1) for number in cause.runs[:_MOST_RUNS]),
-            why=cause.why,
+    for cause in summary.causes:
+        found.append(
+            phrase(
+                "{count} runs failed ({which}): {why}",
+                count=len(cause.runs),
+                which=", ".join(str(number + 1) for number in cause.runs[:_MOST_RUNS]),
+                why=cause.why,
+            )
         )
-        for cause in summary.causes
-    ]
+        finding = finding_of(verification.attempts[cause.runs[0]])
+        found += sentences(finding) if finding else []
     if summary.own_bytes is not None:
         host = verification.computed.host
         mapped = sum(p.weights_bytes for p in host.parts if p.buffer.endswith("_Mapped"))

@@ -10,6 +10,7 @@ import click
 
 from kvwise.cli._commands import command as make_command
 from kvwise.cli._count import model_file
+from kvwise.cli._finding import attach, finding_of
 from kvwise.cli._request import (
     ENGINE,
     MODEL,
@@ -30,7 +31,7 @@ from kvwise.units import clock
 if TYPE_CHECKING:
     from kvwise.engine.find import Engine
     from kvwise.jobs import Job, Mode, Pace
-    from kvwise.verify import Verification
+    from kvwise.verify import Attempt, Verification
 
 EXIT_DIFFERS = 3
 
@@ -97,17 +98,13 @@ def command(
     mode: Mode = "resume" if resume else "fresh" if fresh else "auto"
     verification = _in_job(printer, asked, mode) if runs else _verify(printer, asked, None)
     if not verification.rows:
-        raise EngineError(
-            "the engine did not load the model: {why}",
-            why=verification.attempts[0].error or phrase("it printed no figures"),
-            log=verification.attempts[0].log,
-            hint="its log is in {log}" if logs else "--logs FOLDER keeps its log",
-        )
+        raise _not_loaded(verification.attempts[0], logs)
     kept = remember_taken(printer, verification)
     if printer.json:
         from kvwise.verify import verification_json  # noqa: PLC0415
 
         document = verification_json(verification, printer.language)
+        attach(document, verification.attempts, printer.language)
         printer.document(document | {"remembered": taken_json(kept)})
     else:
         from kvwise.cli._verify_view import show  # noqa: PLC0415
@@ -115,6 +112,17 @@ def command(
         show(printer, verification)
         show_taken(printer, kept)
     return 0 if verification.holds else EXIT_DIFFERS
+
+
+def _not_loaded(attempt: Attempt, logs: str | None) -> EngineError:
+    """Why there is nothing to compare: the doctor's cause, else the engine's own word."""
+    found = finding_of(attempt)
+    cause = found.cause if found else attempt.error or phrase("it printed no figures")
+    hint = "its log is in {log}" if logs else "--logs FOLDER keeps its log"
+    fields: dict[str, object] = {"why": cause, "log": attempt.log}
+    if found and found.remedies:
+        hint, fields["what"] = "{what}", found.remedies[0].text
+    return EngineError("the engine did not load the model: {why}", hint=hint, **fields)
 
 
 @dataclass(frozen=True, slots=True)

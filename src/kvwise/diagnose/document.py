@@ -32,8 +32,8 @@ def _one(found: Diagnosis, language: str) -> dict[str, Any]:
         "model": found.model,
         "outcome": found.outcome,
         "lines": [found.first_line, found.last_line],
-        "findings": [_finding(each, language) for each in found.findings],
-        "advice": [_finding(each, language) for each in found.advice],
+        "findings": [finding_json(each, language) for each in found.findings],
+        "advice": [finding_json(each, language) for each in found.advice],
         "unexplained": [_evidence(each) for each in found.unexplained],
         "last": _evidence(found.last) if found.last else None,
         "measured": measured(found.case) if found.case else None,
@@ -43,7 +43,8 @@ def _one(found: Diagnosis, language: str) -> dict[str, Any]:
     }
 
 
-def _finding(each: Finding, language: str) -> dict[str, Any]:
+def finding_json(each: Finding, language: str) -> dict[str, Any]:
+    """One finding: kind, cause, evidence and remedies, its sentences in a language."""
     return {
         "kind": each.kind,
         "title": say(phrase(TITLES[each.kind]), language),
