@@ -560,3 +560,21 @@ def test_requests_that_go_wrong_are_told_and_not_endlessly(tmp_path: Path) -> No
 
 def test_the_environment_of_the_test_is_clean() -> None:
     assert not any(name.startswith("LLAMA_ARG_") for name in os.environ)
+
+
+@pytest.mark.parametrize("place", ["folder", "/dev/full"])
+def test_a_log_that_cannot_be_written_is_said_and_the_server_serves(
+    tmp_path: Path, place: str
+) -> None:
+    if place == "folder":
+        place = str(tmp_path)
+    elif not Path(place).exists():
+        pytest.skip("this system has no /dev/full")
+    running, ready = served(fake(tmp_path / "e"), "-m", "m.gguf", "--log", place)
+    with running:
+        assert ready["log"] is None
+        running.send(signal.SIGTERM)
+        assert running.wait() == 0
+    (note,) = running.named("note")
+    assert note["path"] == place
+    assert note["reason"]

@@ -10,7 +10,7 @@ from kvwise.guard.keep import Keeper
 from kvwise.guard.memory import Reader, read_cards
 from kvwise.guard.signals import Signals
 from kvwise.guard.tell import Event, Tell
-from kvwise.text import Phrase
+from kvwise.text import Phrase, phrase
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ class Desk:
     outputs: tuple[int, int] = (1, 2)
     environment: Mapping[str, str] | None = None
     cards: Reader = read_cards
+    _told: bool = False
 
     def say(self, name: str, sentence: Phrase, **fields: object) -> None:
         """One event, also into the kept log."""
@@ -56,5 +57,13 @@ class Desk:
 
     @property
     def log(self) -> str | None:
-        """Path of the kept log."""
-        return str(self.keeper.path) if self.keeper.path else None
+        """Path of the kept log; None where none can be written."""
+        return str(self.keeper.path) if self.keeper.path and not self.keeper.failed else None
+
+    def tell_lost_log(self) -> None:
+        """Say once that the log cannot be written, and why."""
+        if self.keeper.failed and not self._told:
+            self._told = True
+            path, why = str(self.keeper.path), self.keeper.failed
+            words = phrase("the log {path} cannot be written: {reason}", path=path, reason=why)
+            self.say("note", words, path=path, reason=why)

@@ -82,6 +82,7 @@ class Start:
         )
         self.desk.say("start", words, attempt=self.number, argv=plain, log=self.desk.log)
         self.desk.keeper.note(" ".join(plain))
+        self.desk.tell_lost_log()
         before = self.desk.cards()
         tee = self._tee()
         child = Child(
@@ -183,6 +184,7 @@ class Start:
         return End(self._log(child, verdict), self.listen, time.monotonic() - began)
 
     def _tell_troubles(self) -> None:
+        self.desk.tell_lost_log()
         while self._troubles:
             trouble = self._troubles.popleft()
             self.desk.say("request", trouble.sentence, kind=trouble.kind, count=trouble.count)
