@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from kvwise.device import Device
+from kvwise.device import Device, Host
 from kvwise.launch import Launch
 from kvwise.memory.account import account
 from kvwise.memory.ledger import Ledger
@@ -19,7 +19,7 @@ from kvwise.plan.outlook import MORE_BYTES, WhatIf, outlook
 from kvwise.plan.quality import CLASSES
 from kvwise.plan.report import plan_json
 from kvwise.plan.speed import Measured, Range, Speed
-from kvwise.plan.trades import trades, undominated
+from kvwise.plan.trades import outdoing, trades, undominated
 
 from .setup import RAM, gpu, model
 
@@ -176,6 +176,21 @@ def test_what_is_dominated_or_hardly_differs_is_left_out() -> None:
         Offer(4096, "lossless", 20),
     ]
     assert undominated(chosen, others) == [1, 4]
+
+
+def test_what_is_better_in_everything_is_taken() -> None:
+    chosen = Offer(8192, "high", 20)
+    faster, fastest = Offer(8192, "lossless", 30), Offer(9000, "high", 40)
+    shorter, worse, alike = Offer(8000, "high", 50), Offer(9000, "low", 50), Offer(9000, "high", 20)
+    assert outdoing(chosen, [faster, shorter, fastest, worse, alike]) == 2
+    assert outdoing(chosen, [shorter, worse, alike]) is None
+
+
+def test_a_processor_keeps_f16_where_it_is_faster_and_fits() -> None:
+    """With q8_0 fewer bytes are read, and still answers come slower (docs/quality.md)."""
+    made = plan(model("qwen3-8b"), [], Goal(), host=replace(Host.of("64GiB"), cores=8))
+    assert made.choice.quality == "lossless"
+    assert outdoing(made.choice, made.alternatives) is None
 
 
 def test_trades_name_what_is_given_and_taken() -> None:

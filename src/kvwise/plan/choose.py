@@ -26,7 +26,7 @@ from kvwise.plan.order import alternatives, best
 from kvwise.plan.quality import Grades
 from kvwise.plan.search import Search
 from kvwise.plan.speed import Measured, Speed, estimate
-from kvwise.plan.trades import trades, undominated
+from kvwise.plan.trades import outdoing, trades, undominated
 from kvwise.plan.why import reasons
 from kvwise.text import Phrase
 
@@ -137,22 +137,41 @@ def _account(
 def _made(search: Search, found: Sequence[Candidate], results: Sequence[Measured]) -> Plan:
     goal, sizes, grades = search.goal, search.ubatches(), search.grades
     first = best(found, goal, sizes, grades)
+    made, shown = _around(search, found, first, results)
+    if goal.terms.grow and (number := outdoing(made.choice, made.alternatives)) is not None:
+        return _around(search, found, shown[number], results)[0]
+    return made
+
+
+def _around(
+    search: Search, found: Sequence[Candidate], first: Candidate, results: Sequence[Measured]
+) -> tuple[Plan, list[Candidate]]:
+    """The plan that chooses `first`, and what its alternatives are made from.
+
+    The order counts bytes from the host; a processor that is short of arithmetic can be faster
+    with more of them, so an alternative may turn out to be better in everything.
+    """
+    goal, sizes, grades = search.goal, search.ubatches(), search.grades
     chosen = polished(search, first)
     others = alternatives([*found, chosen], chosen, goal, sizes, _ALTERNATIVES, grades)
     others = [each for each in others if each is not first]
     choice = replace(_choice(search, chosen, results, explained=True), binds=binds(search, chosen))
     shown = [_choice(search, each, results, explained=True, counted=False) for each in others]
-    shown = [shown[number] for number in undominated(choice, shown)]
-    return Plan(
+    kept = undominated(choice, shown)
+    made = Plan(
         goal=goal,
         choice=choice,
-        alternatives=tuple(replace(each, trades=trades(choice, each)) for each in shown),
+        alternatives=tuple(
+            replace(each, trades=trades(choice, each))
+            for each in (shown[number] for number in kept)
+        ),
         ladder=tuple(
             replace(_choice(search, rung.candidate, results), step=rung.reason)
             for rung in ladder(search, chosen)
         ),
         fixed=tuple(sorted(search.fixed)),
     )
+    return made, [others[number] for number in kept]
 
 
 def _choice(

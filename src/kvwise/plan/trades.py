@@ -36,6 +36,35 @@ def undominated(chosen: Offer, others: Sequence[Offer]) -> list[int]:
     return kept
 
 
+def outdoing(chosen: Offer, others: Sequence[Offer]) -> int | None:
+    """Number of the fastest of `others` that has no less context and quality than the choice,
+    reads prompts no slower, and answers faster by more than a hair; None where speeds are not
+    known or nothing is better in all of this."""
+    found = [
+        (_speeds(each)[0], number) for number, each in enumerate(others) if _outdoes(each, chosen)
+    ]
+    return max(found)[1] if found else None
+
+
+def _outdoes(one: Offer, other: Offer) -> bool:
+    (answers, prompts), (slow, slow_prompts) = _speeds(one), _speeds(other)
+    return (
+        0 < slow < answers - _hair(answers)
+        and prompts >= slow_prompts
+        and one.slot_tokens >= other.slot_tokens
+        and CLASSES.index(one.quality) <= CLASSES.index(other.quality)
+    )
+
+
+def _speeds(offer: Offer) -> tuple[float, float]:
+    """Tokens per second of answers and prompts; zero = not known."""
+    speed = offer.speed
+    return (
+        speed.decode.middle if speed.decode else 0.0,
+        speed.prompt.middle if speed.prompt else 0.0,
+    )
+
+
 def _values(offer: Offer) -> tuple[float, float, float]:
     """Context, quality, speed: larger is better. Without a speed, fewer bytes from the host."""
     speed = offer.speed
