@@ -118,6 +118,15 @@ def test_a_file_that_is_no_database_is_told(
     assert place.read_bytes() == data
 
 
+def test_a_lock_that_cannot_be_made_is_not_taken_for_a_held_one(tmp_path: Path) -> None:
+    with Store(tmp_path / "k.db") as kept:
+        (tmp_path / "locks/a.lock").mkdir(parents=True)
+        (tmp_path / "locks/b.lock").write_bytes(b"no database at all" * 100)
+        for name in ("a", "b"):
+            with pytest.raises(StoreError, match=f"{name}.lock"):
+                kept.lock(name)
+
+
 def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
     with Store(tmp_path / "a.db") as kept:
         held = kept.lock("x")

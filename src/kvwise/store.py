@@ -113,27 +113,30 @@ class Store:
         however it ends. Raises UsageError when another process has it."""
         folder = self.path.parent / "locks"
         folder.mkdir(parents=True, exist_ok=True)
-        held = sqlite3.connect(
-            folder / f"{name}.lock", timeout=0, isolation_level=None, check_same_thread=False
-        )
-        try:
-            held.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError:
-            held.close()
-            raise UsageError(
-                "another process is working on this already", hint="wait for it, or stop it"
-            ) from None
+        with self._told(folder / f"{name}.lock"):
+            held = sqlite3.connect(
+                folder / f"{name}.lock", timeout=0, isolation_level=None, check_same_thread=False
+            )
+            try:
+                held.execute("BEGIN EXCLUSIVE")
+            except sqlite3.Error as error:
+                held.close()
+                if "locked" not in str(error):
+                    raise
+                raise UsageError(
+                    "another process is working on this already", hint="wait for it, or stop it"
+                ) from None
         return held
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _told(self, path: Path | None = None) -> Iterator[None]:
         """SQLite's errors in our words."""
         try:
             yield
         except sqlite3.Error as error:
             raise StoreError(
                 "{path} cannot be used: {why}",
-                path=str(self.path),
+                path=str(path or self.path),
                 why=str(error),
                 hint="set KVWISE_HOME to another folder, or move the file away",
             ) from error
