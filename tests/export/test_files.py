@@ -77,6 +77,11 @@ def test_a_device_without_end_is_not_read_for_ever() -> None:
         files.read(Path("/dev/zero"))
 
 
+def test_line_ends_are_those_of_most_lines() -> None:
+    for content, ends in ((b"a\r\nb\r\nc\n", "\r\n"), (b"a\nb\r\nc\n", "\n"), (b"a", "\n")):
+        assert files.decode(content, "a").newline == ends
+
+
 @hypothesis_settings(deadline=None)
 @given(text=st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\r\ufeff")),
        bom=st.booleans(), windows=st.booleans())  # fmt: skip

@@ -60,7 +60,7 @@ def decode(content: bytes, name: str) -> Old:
     except ValueError:
         raise SourceError("{path} is not UTF-8 text", path=name) from None
     bom = text.startswith(_BOM)
-    newline = "\r\n" if "\r\n" in text else "\n"
+    newline = "\r\n" if 2 * text.count("\r\n") > text.count("\n") else "\n"
     return Old(text.removeprefix(_BOM).replace("\r\n", "\n"), newline, bom)
 
 
