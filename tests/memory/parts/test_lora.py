@@ -114,4 +114,5 @@ def test_a_tensor_of_another_kind_is_refused() -> None:
 def test_named_but_not_opened_is_said() -> None:
     launch = Launch.parse(["-c", "512", "--lora", "a,b"])
     made = account(MODEL, launch, (), companions=Companions(loras=(adapter(8),)))
-    assert [note.code for note in made.notes] == ["not_counted"]
+    notes = [note for note in made.notes if note.code != "weights_repacked"]  # of this processor
+    assert [note.code for note in notes] == ["not_counted"]
