@@ -69,15 +69,20 @@ def text(rows: list[Row], version: str) -> str:
     lines += [f"Median processor time: {_times(rows)}", ""]
     for row, what in found:
         case = row["case"]
-        cards = "+".join(f"{size:g}" for size in case["cards"])
-        lines.append(f"## {case['model']}, {cards} GiB, {case['kind']}, margin {case['margin']}")
-        lines.append(f"- llama.cpp: {_shown(row['theirs'])}")
+        lines.append(f"## {title(case)}, margin {case['margin']}")
+        lines.append(f"- llama.cpp: {shown(row['theirs'])}")
         for kind in dict.fromkeys(kind for kind, _ in what):
             why = "; ".join(reason for one, reason in what if one == kind)
             lines.append(f"- **{kind}: {why}**")
-            lines.append(f"  - ours: {_shown(row[kind])}")
-            lines += [f"  - beside it: {_figures(each)}" for each in row[kind].get("others", [])]
+            lines.append(f"  - ours: {shown(row[kind])}")
+            lines += [f"  - beside it: {figures(each)}" for each in row[kind].get("others", [])]
     return "\n".join(lines) + "\n"
+
+
+def title(case: Row) -> str:
+    """The model, its cards and their rules."""
+    cards = "+".join(f"{size:g}" for size in case["cards"])
+    return f"{case['model']}, {cards} GiB, {case['kind']}"
 
 
 def _times(rows: list[Row]) -> str:
@@ -89,7 +94,8 @@ def _times(rows: list[Row]) -> str:
     return ", ".join(f"{kind} {statistics.median(took):.3f} s" for kind, took in sides.items())
 
 
-def _shown(side: Row) -> str:
+def shown(side: Row) -> str:
+    """A choice in a line: its figures, and how it is placed."""
     if not side["judged"]:
         return f"nothing ({side['why']})"
     launch = side["launch"]
@@ -98,10 +104,11 @@ def _shown(side: Row) -> str:
         placed += " -ts " + ",".join(f"{share:g}" for share in launch["tensor_split"])
     if launch["override_tensor"]:
         placed += f" -ot ({len(launch['override_tensor'])} patterns)"
-    return f"{_figures(side['judged'])}; {placed}"
+    return f"{figures(side['judged'])}; {placed}"
 
 
-def _figures(judged: Row) -> str:
+def figures(judged: Row) -> str:
+    """Context, layers, what is read from the host, types and what is left."""
     left = "/".join(f"{size / 2**20:.1f}" for size in judged["left"])
     cache = "" if judged["cache_on_gpu"] else ", cache on the host"
     return (

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from losses import excused
+from losses import badly_traded, excused, shown, title, verdicts
 from tally import Against, gave_up, overflows, pace, safe, tally, where
+from verdict import LOSS
 
 Row = dict[str, Any]
 MIB = 1 << 20
@@ -28,8 +29,9 @@ Both sides are asked the same: one model, the same cards with all of their memor
 {margin} MiB to keep free on each, one slot. llama.cpp's side is `llama-fit-params` of build
 {build} (`--fit on`, `-fitt {margin}`, everything else its default) on virtual devices; kvwise's
 side is `kvwise.plan` in this process. Models are sparse twins of zoo headers: nobody reads weights.
-{count} of {wanted} cases of the `{grid}` grid were asked, in an order that makes any first part a
-fair sample: {models} models, {cards} sets of cards.
+{count} of {wanted} cases of the `{grid}` grid were asked, in a shuffled order: {models} models,
+{cards} sets of cards and rules (`generic`: what a device behind RPC takes; `cuda`: what a
+CUDA card takes).
 
 ## What `--fit` tries, and what it does not
 
@@ -71,7 +73,9 @@ def write(rows: list[Row], turns: list[Row], failed: list[str], asked: Asked) ->
         models=len({row["case"]["model"] for row in rows}),
         cards=len({(tuple(row["case"]["cards"]), row["case"]["kind"]) for row in rows}),
     )
-    parts = [head, *_results(rows), _by_cards(rows), _its_own(rows), _safety(rows), _pace(turns)]
+    parts = [head, *_results(rows), _by_cards(rows), _better(rows), _its_own(rows), _safety(rows)]
+    if turns:
+        parts.append(_pace(turns))
     if failed:
         parts.append("## Not asked\n\n" + "\n".join(f"- {why}" for why in failed) + "\n")
     return "\n".join(parts)
@@ -144,6 +148,24 @@ def _by_cards(rows: list[Row]) -> str:
         "free, llama.cpp's placement", "win/tie/loss/trade, same quality", "free",
     )  # fmt: skip
     return "## By cards\n\nContexts where llama.cpp gave something up.\n\n" + _table(titles, lines)
+
+
+def _better(rows: list[Row]) -> str:
+    """Every case where llama.cpp's choice is the better one, or ours a poor trade."""
+    lines = []
+    for row in rows:
+        found = verdicts(row)
+        for kind, verdict in found.items():
+            lost = verdict == LOSS and not excused(row)
+            if lost or badly_traded(row, kind, verdict):
+                theirs, mine = shown(row["theirs"]), shown(row[kind])
+                lines.append(f"- {title(row['case'])}, {NAMES[kind]}: {verdict}\n"
+                             f"  - llama.cpp: {theirs}\n  - kvwise: {mine}")  # fmt: skip
+    told = "\n".join(lines) or "None."
+    return (
+        "## Where llama.cpp's choice is better\n\nLosses where it keeps its margin, and trades "
+        f"where nothing that is as good in both stands beside our choice.\n\n{told}\n"
+    )
 
 
 def _its_own(rows: list[Row]) -> str:
@@ -220,8 +242,8 @@ def _pace(turns: list[Row]) -> str:
     return (
         "## Answers per second\n\nBoth sides take turns in one run on the same loaded machine and "
         "read the same header without vocabulary, each model for the first time. llama.cpp's time "
-        "holds the start of its process. kvwise's does not hold the start of Python (0.2 s for the "
-        "command line); a next question about the same model, with another margin, finds graphs "
+        "holds the start of its process. kvwise's does not hold the start of Python of the "
+        "command line; a next question about the same model, with another margin, finds graphs "
         "that were built before: a table, a page or a search asks many such.\n\n"
         + _table(titles, lines)
     )
