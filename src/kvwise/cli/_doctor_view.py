@@ -7,6 +7,7 @@ import shlex
 from kvwise.cli._plan_view import show_commands
 from kvwise.cli._shapes import Cell, Column, Table, Words
 from kvwise.cli.output import Printer
+from kvwise.diagnose.failed_run import remedy_phrase
 from kvwise.diagnose.finding import POSSIBLE, Diagnosis, Finding
 from kvwise.diagnose.numbers import Numbers, Refusal
 from kvwise.diagnose.titles import TITLES
@@ -101,11 +102,7 @@ def _show_finding(printer: Printer, finding: Finding, *, first: bool) -> None:
         printer.text(phrase("what is short: {pool}", pool=phrase(pool)))
     elif finding.blames and not finding.memory_is_the_cause:
         printer.text(phrase("memory is not the cause"))
-    printer.bullets([_remedy(each.text, each.flags) for each in finding.remedies])
-
-
-def _remedy(text: Phrase, flags: tuple[str, ...]) -> Words:
-    return phrase("{text}: {flags}", text=text, flags=" ".join(flags)) if flags else text
+    printer.bullets([remedy_phrase(each) for each in finding.remedies])
 
 
 def _refused(refusal: Refusal) -> Phrase:

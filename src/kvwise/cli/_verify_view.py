@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvwise.cli._finding import finding_of, sentences
+from kvwise.cli._finding import finding_of
 from kvwise.cli._shapes import Cell, Column, Table, Words
 from kvwise.cli.output import Printer
 from kvwise.text import phrase
@@ -103,7 +103,10 @@ def _sentences(verification: Verification, summary: Summary) -> list[Words]:
             )
         )
         finding = finding_of(verification.attempts[cause.runs[0]])
-        found += sentences(finding) if finding else []
+        if finding:
+            from kvwise.diagnose.failed_run import sentences  # noqa: PLC0415  (a run failed)
+
+            found += sentences(finding)
     if summary.own_bytes is not None:
         host = verification.computed.host
         mapped = sum(p.weights_bytes for p in host.parts if p.buffer.endswith("_Mapped"))
