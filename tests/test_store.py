@@ -25,7 +25,7 @@ def test_it_lies_in_the_data_folder_and_is_durable() -> None:
         assert kept.path == paths.data_dir() / "kvwise.db"
         assert kept.rows("PRAGMA journal_mode")[0][0] == "wal"
         assert kept.rows("PRAGMA synchronous")[0][0] == 2  # FULL
-    assert tables(kept.path) == {"job", "unit"}
+    assert tables(kept.path) == {"job", "unit", "result"}
 
 
 def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_migration_that_fails_changes_nothing(
         patch.setattr(store, "MIGRATIONS", broken)
         with pytest.raises(StoreError, match="already exists"):
             Store(place)
-    assert tables(place) == {"job", "unit"}
+    assert tables(place) == {"job", "unit", "result"}
     Store(place).close()
 
 

@@ -33,6 +33,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             result TEXT NOT NULL, seconds REAL NOT NULL, at REAL NOT NULL, PRIMARY KEY (job, key)
         ) WITHOUT ROWID""",
     ),
+    (
+        # the columns are for finding; the whole measurement stands in `document`
+        """CREATE TABLE result (
+            id INTEGER PRIMARY KEY, identity TEXT NOT NULL, at REAL NOT NULL, kind TEXT NOT NULL,
+            state TEXT NOT NULL, machine TEXT NOT NULL, engine TEXT NOT NULL, build TEXT NOT NULL,
+            tool TEXT NOT NULL, model TEXT NOT NULL, model_name TEXT NOT NULL,
+            document TEXT NOT NULL, UNIQUE (identity, at))""",
+        "CREATE INDEX result_by_model ON result (model, machine, kind)",
+    ),
 )
 """Number N takes a file from version N to N + 1. Never change one: add another."""
 
