@@ -17,7 +17,7 @@ from kvwise.launch import Launch
 from kvwise.memory.ledger import Cache, Ledger
 from kvwise.memory.placement import HOST
 from kvwise.memory.roles import role_of
-from kvwise.memory.weights import weigh
+from kvwise.memory.weights import Weights, weigh
 from kvwise.options import change
 from kvwise.plan.asking import Ledgers
 from kvwise.plan.candidate import slack_of
@@ -28,6 +28,9 @@ _NEARLY = 16 * MIB  # by so much a compute buffer may shrink when a layer moves
 _CLOSE = 256 * MIB  # a split that misses by more is not saved by one layer
 _HALVINGS = 48  # of the slack, down to single bytes
 
+Weighed = dict[int, tuple[Weights, list[int]]]
+"""By the weights' identity: the weights themselves (kept, so that it stays theirs), and bytes."""
+
 
 @dataclass
 class Splits:
@@ -35,6 +38,7 @@ class Splits:
 
     ledgers: Ledgers
     _exact: dict[Launch, Launch] = field(default_factory=dict)
+    _weighed: Weighed = field(default_factory=dict)
 
     def rough(self, launch: Launch, *, computing: bool = True) -> Launch:
         """The launch with the split that looks best now, with or without compute buffers."""
@@ -42,7 +46,7 @@ class Splits:
         if bare is None or bare.placement.n_gpu < 2:
             return launch
         work = self.ledgers.guess(launch, bare.context.n_ctx) if computing else ()
-        return _shared(launch, bare, work)
+        return _shared(launch, bare, work, self._weighed)
 
     def exact(self, launch: Launch) -> Launch:
         """The launch with a split that fits by its ledger, or the best that was looked at."""
@@ -62,7 +66,7 @@ class Splits:
                 break
             pairs = zip(ledger.lines, bare.lines, strict=True)
             work = [line.total_bytes - without.total_bytes for line, without in pairs]
-            split = _shared(launch, bare, work)
+            split = _shared(launch, bare, work, self._weighed)
             after = self.ledgers.bare(split)
             if after is None or slack_of(after, work) < -_NEARLY:
                 break
@@ -100,19 +104,40 @@ def _moved(split: Launch) -> Iterator[Launch]:
                 yield change(split, tensor_split=tuple(moved))
 
 
-def _shared(launch: Launch, bare: Ledger, work: Sequence[int]) -> Launch:
-    counts = share(units(bare), rooms(bare, work))
+def _shared(
+    launch: Launch, bare: Ledger, work: Sequence[int], known: Weighed | None = None
+) -> Launch:
+    counts = share(units(bare, known), rooms(bare, work))
     return change(launch, tensor_split=tuple(float(count) for count in counts))
 
 
-def units(ledger: Ledger) -> list[int]:
-    """Bytes that each layer on the GPUs takes there, weights and caches; the output last."""
+def units(ledger: Ledger, known: Weighed | None = None) -> list[int]:
+    """Bytes that each layer on the GPUs takes there, weights and caches; the output last.
+
+    `known` keeps what the weights of a placement take between questions.
+    """
     model, placement = ledger.model, ledger.placement
+    gpus = ledger.devices[: placement.n_gpu]
+    weights = weigh(model, ledger.launch, placement, gpus)
+    kept = (known or {}).get(id(weights))
+    weighed = kept[1] if kept else _weighed(ledger, weights)
+    if known is not None and kept is None:
+        known[id(weights)] = weights, weighed
+    n_all, sizes = model.n_layer_all, list(weighed)
+    if ledger.context.offload_kqv:
+        for cache in ledger.caches:
+            for layer, size in _kept(cache):
+                if layer < n_all:
+                    sizes[layer] += size
+    return sizes[n_all + 1 - placement.gpu_layers :]
+
+
+def _weighed(ledger: Ledger, weights: Weights) -> list[int]:
+    """Bytes of weights that each layer has on a GPU, the output last."""
+    model, table = ledger.model, ledger.model.header.by_name
     n_all = model.n_layer_all
     sizes = [0] * (n_all + 1)
-    gpus = ledger.devices[: placement.n_gpu]
-    table = model.header.by_name
-    for slot, device in weigh(model, ledger.launch, placement, gpus).where.items():
+    for slot, device in weights.where.items():
         if device == HOST:
             continue
         role = role_of(slot, model.architecture)
@@ -120,12 +145,7 @@ def units(ledger: Ledger) -> list[int]:
         layer = n_all if role.part == "output" else role.layer
         if tensor is not None and 0 <= layer <= n_all:
             sizes[layer] += tensor.nbytes
-    if ledger.context.offload_kqv:
-        for cache in ledger.caches:
-            for layer, size in _kept(cache):
-                if layer < n_all:
-                    sizes[layer] += size
-    return sizes[n_all + 1 - placement.gpu_layers :]
+    return sizes
 
 
 def _kept(cache: Cache) -> list[tuple[int, int]]:
