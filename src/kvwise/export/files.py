@@ -82,8 +82,9 @@ def diff(path: Path, old: str | None, new: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
-def write(path: Path, content: bytes) -> Path | None:
-    """Replace the file at once, and return the backup of what was there (None: nothing was).
+def write(path: Path, content: bytes, *, backup: bool = True) -> Path | None:
+    """Replace the file at once, and return the backup of what was there (None: nothing was, or
+    none was wanted).
 
     A link stays a link: what it leads to is replaced. Raises SourceError.
     """
@@ -91,12 +92,12 @@ def write(path: Path, content: bytes) -> Path | None:
     check(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        backup = _backup(path) if path.exists() else None
+        copy = _backup(path) if backup and path.exists() else None
         _replace(path, content)
     except OSError as error:
         raise SourceError("{path}: {reason}", path=str(path),
                           reason=error.strerror or type(error).__name__) from None  # fmt: skip
-    return backup
+    return copy
 
 
 def _backup(path: Path) -> Path:

@@ -152,7 +152,9 @@ def _fidelity(found: Measurement) -> Fidelity | None:
     divergence, same = _figure(found, "kl_mean"), _figure(found, "same_top")
     if not isinstance(type_k, str) or not isinstance(type_v, str) or divergence is None:
         return None
-    return Fidelity(type_k, type_v, divergence, same)
+    noise, noise_same = _figure(found, "noise_kl_mean"), _figure(found, "noise_same_top")
+    broken = found.figures.get("verdict") == "broken"
+    return Fidelity(type_k, type_v, divergence, same, noise or 0.0, noise_same, broken)
 
 
 def _figure(found: Measurement, name: str) -> float | None:

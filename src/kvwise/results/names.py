@@ -11,6 +11,7 @@
 | work | `work_of(...)`: what a token costs, for the speed model |
 | kl_mean, kl_p99, kl_max | KL divergence from f16/f16, nats |
 | noise_kl_mean | the same between two runs that should be equal: the model's own noise |
+| noise_same_top | share of equal most likely successors between those two, 0 to 1 |
 | same_top | share of tokens whose most likely successor stays, 0 to 1 |
 | ppl_ratio | perplexity divided by that of f16/f16 |
 | verdict | `lossless`, `high`, `medium`, `broken` |

@@ -1,0 +1,7 @@
+"""Reports: what was measured or worked out, as a page, a picture, Markdown, CSV or JSON."""
+
+from kvwise.report.document import Report
+from kvwise.report.of_results import results_report
+from kvwise.report.write import FORMATS, check, write
+
+__all__ = ["FORMATS", "Report", "check", "results_report", "write"]

@@ -1,0 +1,1 @@
+"""Charts as data: Vega-Lite specifications out of what was measured or worked out."""

@@ -1,0 +1,151 @@
+"""The one picture: every setting a row; speeds with their spread, memory, verdict side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kvwise.report.charts.common import Spec, bars, legend, note, rows_axis, whole
+from kvwise.report.document import Picture
+from kvwise.report.lines import Line
+from kvwise.report.theme import AMBER, BLUE, GREEN, GREY, INK, PAPER, ROSE, SOFT, TEAL, VIOLET
+from kvwise.results import Measurement
+from kvwise.results.wording import number
+from kvwise.text import Phrase, phrase
+from kvwise.units import MIB
+
+MOST_ROWS = 60
+PARTS = (
+    ("weights_bytes", phrase("weights"), GREY),
+    ("context_bytes", phrase("KV cache"), VIOLET),
+    ("compute_bytes", phrase("compute buffers"), AMBER),
+    ("output_bytes", phrase("output"), TEAL),
+    ("overhead_bytes", phrase("driver"), ROSE),
+)
+VERDICTS = {
+    "lossless": (phrase("lossless within noise"), GREEN),
+    "high": (phrase("high fidelity"), TEAL),
+    "medium": (phrase("medium fidelity"), AMBER),
+    "broken": (phrase("broken"), ROSE),
+}
+
+
+def overview(lines: Sequence[Line]) -> Picture | None:
+    """None when there is nothing to draw."""
+    lines = lines[:MOST_ROWS]
+    panels: list[Callable[[bool], Spec]] = []
+    for speed, title, colour in (
+        ("prompt", phrase("reading the prompt, tokens/s"), BLUE),
+        ("decode", phrase("generating, tokens/s"), TEAL),
+    ):
+        if any(speed in line.speeds for line in lines):
+            values = [_bar(line, speed) for line in lines]
+            panels.append(_panel(values, title, colour))
+    if any(_beside_weights(line) for line in lines):
+        panels.append(_memory(lines))
+    if not panels:
+        return None
+    made = [panel(number == 0) for number, panel in enumerate(panels)]
+    if any(line.verdict or line.failed for line in lines):
+        made.append(note([_verdict(line) for line in lines], phrase("verdict"), 150))
+    spec = {"hconcat": made, "resolve": {"scale": {"y": "shared", "color": "independent"}}}
+    return Picture(
+        phrase("All settings at a glance"),
+        whole(spec),
+        phrase("Speeds and memory of {count} settings", count=len(lines)),
+        phrase("Bars are medians; the line on a bar is the middle half of its samples, the ticks "
+               "are the samples."),
+    )  # fmt: skip
+
+
+def _panel(values: Sequence[Spec], title: Phrase, colour: str) -> Callable[[bool], Spec]:
+    return lambda first: bars(values, title, colour, first=first, width=210)
+
+
+def _bar(line: Line, speed: str) -> Spec:
+    found = line.speeds.get(speed)
+    if found is None or found.median is None:
+        return {"label": line.label, "value": None, "low": None, "high": None, "says": ""}
+    return speed_bar(line.label, found)
+
+
+def speed_bar(label: str, found: Measurement) -> Spec:
+    """The bar of a measurement that has a median."""
+    median, spread = found.median or 0.0, found.spread or 0.0
+    values = sorted(found.values)
+    high = max(median + spread, values[-1])
+    return {
+        "label": label,
+        "value": median,
+        "low": max(0.0, median - spread),
+        "high": median + spread,
+        "edge": high,
+        "samples": values if len(values) <= 50 else [],
+        "text": number(median),
+        "says": f"{label}: {number(median)} ± {number(spread)} {found.unit}",
+    }
+
+
+def _beside_weights(line: Line) -> bool:
+    return any(line.memory.get(part) for part, _, _ in PARTS[1:])
+
+
+def _memory(lines: Sequence[Line]) -> Callable[[bool], Spec]:
+    parts = [part for part in PARTS[1:] if any(line.memory.get(part[0]) for line in lines)]
+    values = [
+        {"label": line.label, "part": words, "place": place, "mib": line.memory[part] / MIB,
+         "says": phrase("{label}: {part} {size} MiB", label=line.label, part=words,
+                        size=number(line.memory[part] / MIB))}
+        for line in lines
+        for place, (part, words, _) in enumerate(parts)
+        if part in line.memory
+    ]  # fmt: skip
+    totals = [_total(line, [part for part, _, _ in parts]) for line in lines]
+    most = max(total["mib"] for total in totals) * 1.02
+    x = {"type": "quantitative", "scale": {"domain": [0, most]}}
+
+    def panel(first: bool) -> Spec:
+        y = rows_axis(shown=first)
+        stack = {"field": "mib", "stack": "zero", "axis": {"tickCount": 4, "title": None}, **x}
+        colours = [colour for _, _, colour in parts]
+        return {
+            "title": {
+                "text": phrase("memory beside the weights, MiB"),
+                "fontSize": 13,
+                "offset": 6,
+            },
+            "width": 210,
+            "height": {"step": 30},
+            "layer": [
+                {
+                    "data": {"values": values},
+                    "mark": {"type": "bar", "height": 16, "stroke": PAPER, "strokeWidth": 1},
+                    "encoding": {
+                        "y": y,
+                        "x": stack,
+                        "order": {"field": "place", "type": "quantitative"},
+                        "description": {"field": "says"},
+                        "color": {"field": "part"}
+                        | legend(None, [words for _, words, _ in parts], colours),
+                    },
+                },
+                {
+                    "data": {"values": totals},
+                    "mark": {"type": "text", "align": "left", "dx": 6, "color": INK, "aria": False},
+                    "encoding": {"y": y, "x": {"field": "mib", **x}, "text": {"field": "text"}},
+                },
+            ],
+        }
+
+    return panel
+
+
+def _total(line: Line, parts: Sequence[str]) -> Spec:
+    total = sum(line.memory.get(part, 0) for part in parts) / MIB
+    return {"label": line.label, "mib": total, "text": number(round(total, 1)) if total else ""}
+
+
+def _verdict(line: Line) -> Spec:
+    if line.failed and not line.speeds:
+        return {"label": line.label, "text": phrase("failed"), "colour": ROSE}
+    words, colour = VERDICTS.get(line.verdict, (line.verdict, SOFT))
+    return {"label": line.label, "text": words, "colour": colour}

@@ -1,0 +1,83 @@
+"""Speculation beside plain decoding, and the way of a search for the fastest setting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvwise.report.charts.common import Spec, bars, whole
+from kvwise.report.charts.overview import MOST_ROWS, speed_bar
+from kvwise.report.document import Picture
+from kvwise.report.theme import AMBER, BLUE, GREY, TEAL
+from kvwise.results import Measurement
+from kvwise.results.label import labels
+from kvwise.results.wording import number
+from kvwise.text import phrase
+
+
+def speculation(found: Sequence[Measurement]) -> Picture | None:
+    """Tokens/s of each kind and depth, and how many tokens a pass of the target brings."""
+    known = [each for each in found if each.median is not None][:MOST_ROWS]
+    if not known:
+        return None
+    names = labels(known)
+    panels = [
+        bars(
+            [speed_bar(name, each) for name, each in zip(names, known, strict=True)],
+            phrase("generating, tokens/s"), TEAL, first=True, width=330,
+        )
+    ]  # fmt: skip
+    accepted = [each.figures.get("accepted_length") for each in known]
+    if any(isinstance(value, int | float) for value in accepted):
+        rows = [
+            {"label": name, "value": value, "low": value, "high": value, "edge": value,
+             "text": number(value), "says": f"{name}: {number(value)}"}
+            for name, value in zip(names, accepted, strict=True)
+            if isinstance(value, int | float)
+        ]  # fmt: skip
+        panels.append(bars(rows, phrase("tokens per pass"), AMBER, first=False, width=200))
+    spec = {"hconcat": panels, "resolve": {"scale": {"y": "shared"}}}
+    return Picture(
+        phrase("Speculation beside plain decoding"),
+        whole(spec),
+        phrase("Speed of {count} ways to decode", count=len(known)),
+    )
+
+
+def search(found: Sequence[Measurement]) -> Picture | None:
+    """Every evaluation of a search in its order, and the best so far."""
+    known = [each for each in found if each.median is not None]
+    if len(known) < 2:
+        return None
+    points: list[Spec] = []
+    best = 0.0
+    for place, (each, name) in enumerate(zip(known, labels(known), strict=True), 1):
+        median, spread = each.median or 0.0, each.spread or 0.0
+        best = max(best, median)
+        points.append({
+            "place": place, "value": median, "low": median - spread, "high": median + spread,
+            "best": best, "says": f"{place}. {name}: {number(median)} {each.unit}",
+        })  # fmt: skip
+    x: Spec = {"field": "place", "type": "quantitative", "title": phrase("evaluation"),
+               "axis": {"tickMinStep": 1, "grid": False, "format": "d"}}  # fmt: skip
+    y: Spec = {"type": "quantitative", "title": known[0].unit, "scale": {"zero": False},
+               "axis": {"grid": True}}  # fmt: skip
+    layer: list[Spec] = [
+        {
+            "mark": {"type": "rule", "color": GREY, "aria": False},
+            "encoding": {"x": x, "y": {"field": "low", **y}, "y2": {"field": "high"}},
+        },
+        {
+            "mark": {"type": "circle", "size": 60, "color": BLUE, "opacity": 1},
+            "encoding": {"x": x, "y": {"field": "value", **y}, "description": {"field": "says"}},
+        },
+        {
+            "mark": {"type": "line", "color": TEAL, "strokeWidth": 2, "interpolate": "step-after"},
+            "encoding": {"x": x, "y": {"field": "best", **y}},
+        },
+    ]
+    return Picture(
+        phrase("The search"),
+        whole({"data": {"values": points}, "width": 600, "height": 260, "layer": layer}),
+        phrase("{count} evaluations in their order", count=len(known)),
+        phrase("Points are evaluations with their spread; the line is the best so far."),
+    )

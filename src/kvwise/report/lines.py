@@ -1,0 +1,172 @@
+"""Measurements as a reader thinks of them: one line per setting, with its speeds, its memory, its
+fidelity, beside the line of f16."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kvwise.results import Measurement, total_of
+from kvwise.results.label import labels, types_of
+from kvwise.results.record import canonical
+from kvwise.results.stats import Difference, difference
+
+SPEEDS = ("prompt", "decode")
+PLAIN = "f16/f16"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One setting at one depth. `memory` has totals per kind, `predicted` and `measured`."""
+
+    label: str
+    types: str
+    depth: int
+    settings: Mapping[str, Any]
+    speeds: Mapping[str, Measurement] = field(default_factory=dict)
+    fidelity: Measurement | None = None
+    failed: tuple[Measurement, ...] = ()
+    predicted: Mapping[str, int] = field(default_factory=dict)
+    measured: Mapping[str, int] = field(default_factory=dict)
+
+    def figure(self, name: str) -> float | None:
+        """A number of its fidelity; None where it was not measured."""
+        value = self.fidelity.figures.get(name) if self.fidelity else None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return float(value)
+
+    @property
+    def verdict(self) -> str:
+        """Of its fidelity; empty where there is none."""
+        value = self.fidelity.figures.get("verdict") if self.fidelity else None
+        return value if isinstance(value, str) else ""
+
+    @property
+    def memory(self) -> Mapping[str, int]:
+        """Measured, else predicted."""
+        return self.measured or self.predicted
+
+    def than(self, base: Line | None, speed: str) -> Difference | None:
+        """Its speed beside another line's."""
+        mine, other = self.speeds.get(speed), base.speeds.get(speed) if base else None
+        if mine is None or other is None or mine is other:
+            return None
+        return difference(other.values, mine.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The lines of one model on one machine with one engine: what can be compared."""
+
+    first: Measurement
+    lines: tuple[Line, ...]
+
+    def base(self, line: Line) -> Line | None:
+        """The line of f16 that differs in nothing else, if there is one."""
+        wanted = _others(line)
+        for each in self.lines:
+            if each.types == PLAIN and each.depth == line.depth and _others(each) == wanted:
+                return each
+        return None
+
+
+def _others(line: Line) -> dict[str, Any]:
+    skipped = {"type_k", "type_v", "n_ctx"}
+    return {name: value for name, value in line.settings.items() if name not in skipped}
+
+
+def newest(found: Sequence[Measurement]) -> list[Measurement]:
+    """Of each identity the last, in the order of the first time."""
+    last: dict[str, Measurement] = {}
+    for each in sorted(found, key=lambda each: each.at):
+        last[each.identity] = each
+    return list(last.values())
+
+
+def groups(found: Sequence[Measurement]) -> list[Group]:
+    """Speeds by model, machine and engine; fidelity joins by model, machine, build and types."""
+    found = newest(found)
+    by_place: dict[str, list[Measurement]] = {}
+    fidelities: dict[str, list[Measurement]] = {}
+    for each in found:
+        if each.kind == "speed":
+            by_place.setdefault(_place(each, tool=True), []).append(each)
+        elif each.kind == "fidelity":
+            fidelities.setdefault(_place(each, tool=False), []).append(each)
+    used: set[str] = set()
+    made = []
+    for members in by_place.values():
+        place = _place(members[0], tool=False)
+        used.add(place)
+        made.append(Group(members[0], _lines(members, fidelities.get(place, []))))
+    for place, members in fidelities.items():
+        if place not in used:  # only fidelity was measured there
+            made.append(Group(members[0], _lines(members, members)))
+    return made
+
+
+def _place(found: Measurement, *, tool: bool) -> str:
+    engine = [found.engine.kind, found.engine.build]
+    if tool:
+        engine.append(found.engine.tool)
+    return canonical([found.machine.id, found.machine.drivers, engine, found.model.fingerprint])
+
+
+def _lines(members: Sequence[Measurement], fidelities: Sequence[Measurement]) -> tuple[Line, ...]:
+    by_types = {types_of(each.settings): each for each in fidelities if each.state == "ok"}
+    keyed: dict[str, list[Measurement]] = {}
+    for each in members:
+        keyed.setdefault(_setting(each), []).append(each)
+    firsts = [group[0] for group in keyed.values()]
+    made = []
+    for label, group in zip(_unique(labels(firsts)), keyed.values(), strict=True):
+        made.append(_line(label, group, by_types.get(types_of(group[0].settings))))
+    return tuple(sorted(made, key=lambda line: line.depth))
+
+
+def _line(label: str, group: Sequence[Measurement], fidelity: Measurement | None) -> Line:
+    first = group[0]
+    made = Line(label, types_of(first.settings), _depth(first), first.settings, fidelity=fidelity)
+    speeds = {
+        str(each.test.get("metric")): each
+        for each in group
+        if each.kind == "speed" and each.median is not None
+    }
+    failed = tuple(each for each in group if each.state != "ok")
+    made = replace(made, speeds=speeds, failed=failed)
+    for each in group:
+        memory = each.figures.get("memory")
+        if isinstance(memory, dict):
+            predicted, measured = (_totals(memory.get(side)) for side in ("predicted", "measured"))
+            made = replace(
+                made, predicted=predicted or made.predicted, measured=measured or made.measured
+            )
+    return made
+
+
+def _totals(rows: Any) -> dict[str, int]:
+    if not isinstance(rows, list):
+        return {}
+    return total_of(row for row in rows if isinstance(row, dict))
+
+
+def _setting(found: Measurement) -> str:
+    """Without the context's size: it follows from prompt, answer and depth."""
+    settings = {name: value for name, value in found.settings.items() if name != "n_ctx"}
+    return canonical([settings, _depth(found)])
+
+
+def _depth(found: Measurement) -> int:
+    depth = found.test.get("depth")
+    return depth if isinstance(depth, int) else 0
+
+
+def _unique(texts: Sequence[str]) -> list[str]:
+    seen: dict[str, int] = {}
+    made = []
+    for text in texts:
+        seen[text] = seen.get(text, 0) + 1
+        made.append(text if seen[text] == 1 else f"{text} #{seen[text]}")
+    return made

@@ -1,0 +1,300 @@
+"""A report of what was measured: per model, machine and engine the picture, the tables, remarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kvwise.report.charts.contexts import Curve, contexts
+from kvwise.report.charts.memory import memory
+from kvwise.report.charts.overview import VERDICTS, overview
+from kvwise.report.charts.runs import search, speculation
+from kvwise.report.charts.tradeoff import pareto, tradeoff
+from kvwise.report.document import Block, Bullets, Grid, Heading, Picture, Report, Section, Words
+from kvwise.report.lines import Group, Line, groups, newest
+from kvwise.results import Measurement, to_json
+from kvwise.results.files import csv_text
+from kvwise.results.label import labels, metric_of
+from kvwise.results.wording import number, outcome, when, with_spread
+from kvwise.text import Phrase, phrase
+from kvwise.units import MIB
+
+SCHEMA = "kvwise/report/1"
+
+Curves = Callable[[Measurement], Sequence[Curve]]
+"""Memory by context of a model that was measured; empty where its header is not at hand."""
+
+
+def results_report(
+    found: Sequence[Measurement], title: Words | None = None, curves: Curves | None = None
+) -> Report:
+    """The report of measurements, in any order."""
+    made = [section for group in groups(found) for section in _of_group(group, curves)]
+    for kind, picture, name in (
+        ("speculation", speculation, phrase("Speculation")),
+        ("embedding", None, phrase("Embedding")),
+        ("tune", search, phrase("Tuning")),
+    ):
+        some = [each for each in newest(found) if each.kind == kind]
+        made += [_plain_section(name, members, picture) for members in _by_model(some)]
+    document = {"schema": SCHEMA, "results": [to_json(each) for each in found]}
+    return Report(
+        title or _title(found), _facts(found), tuple(made), document, csv_text(list(found))
+    )
+
+
+def _title(found: Sequence[Measurement]) -> Phrase:
+    names = list(dict.fromkeys(each.model.name for each in found))
+    if len(names) > 3:
+        return phrase("What was measured: {count} models", count=len(names))
+    return phrase("What was measured: {models}", models=", ".join(names))
+
+
+def _facts(found: Sequence[Measurement]) -> tuple[tuple[Words, Words], ...]:
+    """Who measured what, when: what all sections share is said once, here."""
+    rows: list[tuple[Words, Words]] = []
+    machines = {each.machine.id: each.machine for each in found}
+    for machine in machines.values():
+        cards = " + ".join(
+            f"{each.name} ({each.total_bytes / MIB:,.0f} MiB)" for each in machine.devices
+        )
+        cpu = phrase("{cpu}, {cores} cores", cpu=machine.cpu, cores=machine.cores)
+        what = phrase("{cards}; {cpu}", cards=cards, cpu=cpu) if cards else cpu
+        rows.append((phrase("machine"), phrase("{name}: {text}", name=machine.name or machine.id,
+                                               text=what)))  # fmt: skip
+        rows += [(phrase("driver"), each.driver) for each in machine.devices if each.driver]
+    engines = dict.fromkeys(
+        (each.engine.tool, each.engine.build, each.engine.kind) for each in found
+    )
+    for tool, build, kind in engines:
+        rows.append((phrase("engine"), f"{tool} {build or '?'} ({kind})"))
+    models = {each.model.fingerprint: each.model for each in found}
+    for model in models.values():
+        rows.append((phrase("model"), phrase("{name}: {architecture}, {size} MiB of weights",
+                     name=model.name, architecture=model.architecture,
+                     size=number(round(model.tensor_bytes / MIB, 1)))))  # fmt: skip
+    first, last = min(each.at for each in found), max(each.at for each in found)
+    days = (when(first), when(last))
+    rows.append((phrase("measured"), " - ".join(dict.fromkeys(days))))
+    flagged = sum(len(each.samples) - len(each.values) for each in found)
+    count = sum(len(each.values) for each in found)
+    rows.append((phrase("samples"), phrase("{count} counted, {flagged} set aside",
+                 count=count, flagged=flagged)))  # fmt: skip
+    return tuple(rows)
+
+
+# -- speeds, memory, fidelity ----------------------------------------------------------------------
+
+
+def _of_group(group: Group, curves: Curves | None) -> list[Section]:
+    first = group.first
+    name = phrase("{model} on {machine}, {engine}", model=first.model.name, machine=_machine(first),
+                  engine=f"{first.engine.tool} {first.engine.build}".rstrip())  # fmt: skip
+    shallow = [line for line in group.lines if line.depth == group.lines[0].depth]
+    lines = shallow if len(shallow) > 1 else list(group.lines)
+    blocks: list[Block | None] = [
+        overview(group.lines),
+        _table(group),
+        memory(lines),
+        _memory_table(lines),
+        tradeoff(lines),
+        _curves(first, curves),
+        _remarks(group),
+    ]
+    kept = tuple(block for block in blocks if block is not None)
+    return [Section(name, kept)] if kept else []
+
+
+def _machine(found: Measurement) -> str:
+    machine = found.machine
+    return " + ".join(each.name for each in machine.devices) or machine.cpu
+
+
+def _curves(first: Measurement, curves: Curves | None) -> Picture | None:
+    if curves is None:
+        return None
+    total = sum(each.total_bytes for each in first.machine.devices)
+    limit: tuple[Words, int] | None = None
+    if total:
+        text = phrase("{size} MiB: all of the GPU's memory", size=number(total // MIB))
+        limit = (text, total)
+    return contexts(
+        curves(first), limit, caption=phrase("Weights, cache and buffers on the devices, computed "
+                                             "from the model's header.")
+    )  # fmt: skip
+
+
+def _table(group: Group) -> Grid | None:
+    lines = group.lines
+    speeds = [name for name in ("prompt", "decode") if any(name in line.speeds for line in lines)]
+    faithful = any(line.fidelity for line in lines)
+    if not speeds and not faithful:
+        return None
+    columns = [Heading(phrase("settings"))]
+    for name in speeds:
+        called = phrase("prompt, tokens/s") if name == "prompt" else phrase("generating, tokens/s")
+        columns += [Heading(called, True), Heading(phrase("against f16"), True)]
+    columns += [Heading(phrase("KV cache, MiB"), True), Heading(phrase("compute, MiB"), True)]
+    if faithful:
+        columns += [Heading(phrase("KL mean"), True), Heading(phrase("same top"), True)]
+        columns += [Heading(phrase("perplexity ratio"), True), Heading(phrase("verdict"))]
+    rows = [tuple(_row(group, line, speeds, faithful=faithful)) for line in lines]
+    best = _best(lines)
+    return Grid(
+        tuple(columns),
+        tuple(rows),
+        phrase("± is half of what the middle half of the samples lies apart. A change in brackets "
+               "is within noise."),
+        best,
+    )  # fmt: skip
+
+
+def _best(lines: Sequence[Line]) -> frozenset[int]:
+    """The settings that no other beats in speed and fidelity; none without fidelity."""
+    known = [
+        (number_, line.figure("kl_mean") or 0.0, line.speeds["decode"].median or 0.0)
+        for number_, line in enumerate(lines)
+        if line.figure("kl_mean") is not None and "decode" in line.speeds
+    ]
+    best = pareto([(kl, speed) for _, kl, speed in known])
+    return frozenset(known[place][0] for place in best)
+
+
+def _row(group: Group, line: Line, speeds: Sequence[str], *, faithful: bool) -> list[Words]:
+    base = group.base(line)
+    cells: list[Words] = [line.label]
+    for name in speeds:
+        found = line.speeds.get(name)
+        cells.append(with_spread(found).removesuffix(f" {found.unit}") if found else _why(line))
+        cells.append(_change(line, base, name))
+    cells += [_mib(line.memory.get(part)) for part in ("context_bytes", "compute_bytes")]
+    if faithful:
+        same = line.figure("same_top")
+        cells += [_number(line.figure("kl_mean")), "" if same is None else f"{same:.1%}"]
+        words = VERDICTS.get(line.verdict)
+        cells += [_number(line.figure("ppl_ratio")), words[0] if words else line.verdict]
+    return cells
+
+
+def _why(line: Line) -> Words:
+    return outcome(line.failed[0]) if line.failed else ""
+
+
+def _change(line: Line, base: Line | None, speed: str) -> str:
+    found = line.than(base, speed)
+    if found is None:
+        return ""
+    text = f"{found.change:+.1%}"
+    return text if found.verdict in ("more", "less") else f"({text})"
+
+
+def _mib(size: int | None) -> str:
+    return "" if size is None else f"{size / MIB:,.2f}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else number(value)
+
+
+_PARTS = (
+    ("weights_bytes", phrase("weights")),
+    ("context_bytes", phrase("KV cache")),
+    ("compute_bytes", phrase("compute buffers")),
+    ("output_bytes", phrase("output")),
+)
+
+
+def _memory_table(lines: Sequence[Line]) -> Grid | None:
+    """Predicted beside measured, to the hundredth of a MiB; nothing where one side is missing."""
+    known = [line for line in lines if line.predicted and line.measured]
+    if not known:
+        return None
+    columns = [Heading(phrase("settings"))]
+    for _, words in _PARTS:
+        columns += [Heading(phrase("{part} predicted", part=words), True),
+                    Heading(phrase("measured"), True)]  # fmt: skip
+    columns.append(Heading(phrase("bytes off"), True))
+    rows = []
+    for line in known:
+        cells: list[Words] = [line.label]
+        for part, _ in _PARTS:
+            cells += [_mib(line.predicted.get(part)), _mib(line.measured.get(part))]
+        both = [part for part, _ in _PARTS if part in line.predicted and part in line.measured]
+        off = sum(abs(line.predicted[part] - line.measured[part]) for part in both)
+        rows.append((*cells, f"{off:,}"))
+    return Grid(tuple(columns), tuple(rows), phrase("MiB, and how many bytes the two lie apart."))
+
+
+def _remarks(group: Group) -> Bullets | None:
+    """Slower than f16 beyond noise, failures with their cause, samples that were set aside."""
+    items: list[Words] = []
+    for line in group.lines:
+        base = group.base(line)
+        for speed, words in (
+            ("prompt", phrase("reading the prompt")),
+            ("decode", phrase("generating")),
+        ):
+            found = line.than(base, speed)
+            if found and found.verdict == "less":
+                items.append(phrase("{label}: {what} is {change} slower than f16, noise is {noise}",
+                                    label=line.label, what=words, change=f"{-found.change:.1%}",
+                                    noise=f"{found.noise or 0:.1%}"))  # fmt: skip
+        members = (*line.failed, *line.speeds.values(), *([line.fidelity] if line.fidelity else ()))
+        for each in members:
+            for finding in each.findings:
+                cause = str(
+                    finding.get("cause") or finding.get("title") or finding.get("kind") or ""
+                )
+                items.append(phrase("{name}: {text}", name=line.label, text=cause))
+    return Bullets(tuple(items)) if items else None
+
+
+# -- everything else -------------------------------------------------------------------------------
+
+
+def _by_model(found: Sequence[Measurement]) -> list[list[Measurement]]:
+    made: dict[tuple[str, str], list[Measurement]] = {}
+    for each in found:
+        made.setdefault((each.machine.id, each.model.fingerprint), []).append(each)
+    return list(made.values())
+
+
+def _plain_section(
+    name: Phrase,
+    found: Sequence[Measurement],
+    picture: Callable[[Sequence[Measurement]], Picture | None] | None,
+) -> Section:
+    figures = _plain_figures(found)
+    columns = [
+        Heading(phrase("settings")),
+        Heading(phrase("what")),
+        Heading(phrase("outcome"), True),
+    ]
+    columns += [Heading(name_, True) for name_ in figures]
+    rows = [
+        (
+            label,
+            metric_of(each),
+            outcome(each),
+            *(_text(each.figures.get(name_)) for name_ in figures),
+        )
+        for each, label in zip(found, labels(found), strict=True)
+    ]
+    grid = Grid(tuple(columns), tuple(rows))
+    shown = picture(found) if picture else None
+    title = phrase("{what}: {model}", what=name, model=found[0].model.name)
+    return Section(title, (shown, grid) if shown else (grid,))
+
+
+def _plain_figures(found: Sequence[Measurement]) -> list[str]:
+    names = dict.fromkeys(name for each in found for name in each.figures)
+    return [
+        name
+        for name in names
+        if all(not isinstance(each.figures.get(name), dict | list) for each in found)
+    ][:8]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return "" if value is None else str(value).lower()
+    return number(value) if isinstance(value, int | float) else str(value)

@@ -1,0 +1,72 @@
+"""Short names for settings: what all have in common is not said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvwise.results.record import Measurement, canonical
+from kvwise.text import Phrase, phrase
+
+_FLAGS = {
+    "n_ctx": "-c", "n_batch": "-b", "n_ubatch": "-ub", "n_seq_max": "-np", "flash_attn": "-fa",
+    "n_gpu_layers": "-ngl", "split_mode": "-sm", "main_gpu": "-mg", "n_cpu_moe": "-ncmoe",
+    "n_threads": "-t", "threads": "-t", "n_threads_batch": "-tb", "threads_batch": "-tb",
+    "draft_n_max": "--spec-draft-n-max", "spec_types": "--spec-type", "load_mode": "-lm",
+    "poll": "--poll", "model_draft": "-md",
+}  # fmt: skip
+_SWITCHES = {"offload_kqv": "-nkvo", "repack": "--no-repack", "op_offload": "--no-op-offload"}
+"""Fields that are a flag when they are off."""
+_TYPES = ("type_k", "type_v")
+
+
+def types_of(settings: Mapping[str, Any]) -> str:
+    """`q8_0/f16` (K/V); empty where no types were set."""
+    types = [str(settings[name]) for name in _TYPES if settings.get(name)]
+    return "/".join(types)
+
+
+def labels(found: Sequence[Measurement]) -> list[str]:
+    """One per measurement: cache types, and whatever else of the settings, the test's depth among
+    it, differs between them."""
+    names = sorted({name for each in found for name in each.settings} - {*_TYPES})
+    varying = [
+        name for name in names if len({canonical(each.settings.get(name)) for each in found}) > 1
+    ]
+    depths = {each.test.get("depth") or 0 for each in found} != {0}
+    return [" ".join(_words(each, varying, depths=depths)) or "-" for each in found]
+
+
+def _words(found: Measurement, varying: Sequence[str], *, depths: bool) -> list[str]:
+    words = [types_of(found.settings)] if types_of(found.settings) else []
+    words += [word for name in varying if (word := _word(name, found.settings.get(name)))]
+    if depths and "depth" in found.test:
+        words.append(f"@{found.test['depth']}")
+    return words
+
+
+def _word(name: str, value: Any) -> str:
+    if name in _SWITCHES:
+        return _SWITCHES[name] if value is False else ""
+    if value is None or value in ("", []):
+        return ""
+    if isinstance(value, list):
+        value = ",".join(map(str, value))
+    if isinstance(value, bool):
+        return f"{name}={str(value).lower()}"
+    return f"{_FLAGS[name]} {value}" if name in _FLAGS else f"{name}={value}"
+
+
+def metric_of(found: Measurement) -> Phrase:
+    """What was measured, for people."""
+    known = {
+        "decode": phrase("generating"),
+        "prompt": phrase("reading a prompt"),
+        "fidelity": phrase("fidelity"),
+        "speculation": phrase("speculation"),
+        "embedding": phrase("embedding"),
+        "speed": phrase("speed"),
+        "tune": phrase("tuning"),
+    }
+    metric = str(found.test.get("metric", ""))
+    return known.get(metric) or known[found.kind]
