@@ -64,7 +64,7 @@ def test_a_catalogue_gpu_with_changes() -> None:
         ("total=6GiB,unified=perhaps", "yes"),
         ("RTX 5O90", "RTX 5090"),
         ("", "catalogue"),
-        ("7900", "AMD Radeon RX 7900 XTX"),
+        ("7900", "RX 7900 XTX"),
         ("name=RTX 4060,os=beos", "windows"),
         ("name=RTX 4060,backend=metal", "cuda"),
     ],

@@ -54,20 +54,19 @@ class Device:
         `RTX 4060`; `6GiB` (kind generic, all of it free);
         `name=A,total=6144MiB,free=5900MiB,kind=cuda`, whose keys are name, total, free, kind,
         reserve, block, bandwidth (GB/s), cc, sm, unified, and for a name of the catalogue os,
-        backend, display. `os` (linux, windows, macos) decides what a catalogue GPU has free; the
+        backend, display. A name and a total that fits it, without free and kind, is the card of
+        that name and size. `os` (linux, windows, macos) decides what a catalogue GPU has free; the
         running one if None. Raises UsageError.
         """
-        from kvwise.catalogue import device_of, exactly, find  # noqa: PLC0415  (a door upward)
+        from kvwise.catalogue import device_of, find, named  # noqa: PLC0415  (a door upward)
 
         if "=" in text:
             return replace(_from_pairs(text, os), index=index)
-        known = exactly(text)
-        if known is None:
-            size = _size(text)
-            if size is not None:
-                return _generic(text.strip(), size, index)
-            known = find(text)
-        return device_of(known, os=os, index=index, asked=text)
+        size = None if named(text) else _size(text)
+        if size is not None:
+            return _generic(text.strip(), size, index)
+        known = find(text)
+        return device_of(known, os=os, index=index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +189,18 @@ def _from_pairs(text: str, os: str | None) -> Device:
 
 
 def _named(pairs: dict[str, str], text: str, os: str | None) -> Device:
-    """The device that the pairs start from: a name of the catalogue, or nothing but a name."""
-    if "total" in pairs:
+    """The device that the pairs start from: a name of the catalogue, or nothing but a name.
+
+    A total that only says which card of that name is meant is taken out of the pairs.
+    """
+    from kvwise.catalogue import device_of, find, of_size  # noqa: PLC0415  (a door upward)
+
+    gpu = None
+    if {"name", "total"} <= pairs.keys() and not {"free", "kind"} & pairs.keys():
+        gpu = of_size(pairs["name"], parse_size(pairs["total"]))
+    if gpu is not None:
+        del pairs["total"]
+    elif "total" in pairs:
         extra = [key for key in _FROM_CATALOGUE if key in pairs]
         if extra:
             raise UsageError(
@@ -199,18 +208,14 @@ def _named(pairs: dict[str, str], text: str, os: str | None) -> Device:
                 key=extra[0], text=text,
             )  # fmt: skip
         return Device(pairs.get("name") or "GPU", source="given")
-    if "name" not in pairs:
+    elif "name" not in pairs:
         raise UsageError("{text!r} says neither a total nor a name", text=text)
-    from kvwise.catalogue import device_of, find  # noqa: PLC0415  (a door upward)
-
     display = _yes(pairs["display"]) if "display" in pairs else None
     backend = pairs.get("backend") or pairs.get("kind")
-    gpu = find(pairs["name"])
+    gpu = gpu or find(pairs["name"])
     if backend not in gpu.backends and "backend" not in pairs:
         backend = None
-    return device_of(
-        gpu, os=pairs.get("os", os), backend=backend, display=display, asked=pairs["name"]
-    )
+    return device_of(gpu, os=pairs.get("os", os), backend=backend, display=display)
 
 
 def _kind(text: str) -> str:

@@ -2,6 +2,7 @@
 
     KvwiseError                     exit 1, unless a branch says otherwise
      |- UsageError                  exit 2: the request itself is wrong
+     |   `- Ambiguous                it can mean several things (has them as candidates)
      |- SourceError                 the bytes cannot be had (no file, no network, a folder...)
      |- HeaderError                 the bytes can be had and are not a sound GGUF header
      |   `- (one class per lie, in gguf/lies.py)
@@ -44,6 +45,21 @@ class UsageError(KvwiseError):
     """The request itself is wrong."""
 
     exit_code = 2
+
+
+class Ambiguous(UsageError):
+    """`asked` can mean each of `candidates`, which are written as they can be given instead."""
+
+    def __init__(
+        self, template: str, /, *, asked: str, candidates: tuple[str, ...], **fields: object
+    ) -> None:
+        names = ", ".join(f'"{name}"' for name in candidates[:12])
+        names += " ..." if len(candidates) > 12 else ""
+        super().__init__(
+            template, hint="say which: {names}", asked=asked, names=names, count=len(candidates),
+            **fields,
+        )  # fmt: skip
+        self.asked, self.candidates = asked, candidates
 
 
 class SourceError(KvwiseError):

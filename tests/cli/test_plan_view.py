@@ -15,7 +15,7 @@ from kvwise.options import read
 from .conftest import QWEN, ZOO, Kvwise
 
 CARD = ("--gpu", "name=RTX 4060,os=linux", "--ram", "32GiB", "--no-simulate")
-TWO = ("--gpu", "name=RTX 4060,os=linux", "--gpu", "name=RTX 3060 Ti,os=linux", "--ram", "32GiB",
+TWO = ("--gpu", "name=RTX 4060,os=linux", "--gpu", "name=RTX 3060 Ti GDDR6,os=linux", "--ram", "32GiB",
        "--no-simulate")  # fmt: skip
 
 

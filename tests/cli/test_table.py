@@ -214,11 +214,12 @@ def test_layers_beside_a_context(quick: Kvwise) -> None:
         assert (gpu["headroom_bytes"] >= reserve) is holds
 
 
-def test_a_name_of_several_sizes_says_what_was_assumed(quick: Kvwise) -> None:
+def test_a_name_of_several_sizes_is_asked_back(kvwise: Kvwise) -> None:
     words = ("table", QWEN, "--types", "f16", "--contexts", "4k", "--gpu")
-    assert "taken for the one with 16 GB" in quick(*words, "RTX 5060 Ti").out
-    for clear in ("RTX 5060 Ti 8GB", "RTX 5060 Ti 16GB", "RTX 4060"):
-        assert "taken for" not in quick(*words, clear).out
+    for name in ("RTX 5060 Ti", "RTX 4060 + RTX 5060 Ti"):
+        done = kvwise(*words, name)
+        assert (done.code, done.out) == (2, "")
+        assert 'say which: "RTX 5060 Ti 8GB", "RTX 5060 Ti 16GB"' in done.err
 
 
 def test_chinese(quick: Kvwise) -> None:

@@ -67,7 +67,7 @@ def test_the_longest_context_fits_and_the_next_does_not(name: str, kind: str) ->
 
 
 def test_cards_of_a_kind_share_a_curve_and_get_what_they_would_get_alone() -> None:
-    names = ("RTX 3060", "RTX 4060 Ti 16GB", "RTX 4090", "GTX 1080", "RTX A4000")
+    names = ("RTX 3060 12GB", "RTX 4060 Ti 16GB", "RTX 4090", "GTX 1080", "RTX A4000")
     machines = [card(name) for name in names]
     entry = [Entry(model("qwen3-8b"), START)]
     pairs, contexts = pairs_of(["f16,q8_0"]), (4096, 32768)

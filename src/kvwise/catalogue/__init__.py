@@ -6,7 +6,8 @@ its operating system when none is given.
 
 from __future__ import annotations
 
-from kvwise.catalogue.gpus import Gpu, exactly, find, gpus, of_driver
+from kvwise.catalogue.gpus import Gpu, gpus
+from kvwise.catalogue.names import exactly, find, named, of_driver, of_size
 from kvwise.catalogue.offline import device_of, running_os, total_mib
 from kvwise.catalogue.start import STARTS, Start, context_bytes
 from kvwise.catalogue.typical import Typical, typical
@@ -21,7 +22,9 @@ __all__ = [
     "exactly",
     "find",
     "gpus",
+    "named",
     "of_driver",
+    "of_size",
     "running_os",
     "total_mib",
     "typical",

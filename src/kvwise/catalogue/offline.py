@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import platform
 
-from kvwise.catalogue.gpus import Gpu, of_other_size
+from kvwise.catalogue.gpus import Gpu
 from kvwise.catalogue.start import free_at_start, largest_at_start, reason, start_of, traits
 from kvwise.device import Device
 from kvwise.errors import UsageError
-from kvwise.text import Phrase, phrase
 from kvwise.units import MIB
 
 SYSTEMS = ("linux", "windows", "macos")
@@ -35,12 +34,11 @@ def device_of(
     backend: str | None = None,
     display: bool | None = None,
     index: int = 0,
-    asked: str | None = None,
 ) -> Device:
     """The GPU as an engine would find it before it loads anything.
 
-    `asked` is the name as it was typed: the device notes what it left open. `os` defaults to the
-    running one, `backend` to the usual one there, `display` to yes for desktop cards on Windows.
+    `os` defaults to the running one, `backend` to the usual one there, `display` to yes for
+    desktop cards on Windows.
     Raises UsageError for a backend or system the card does not have.
     """
     os = _system(gpu, os)
@@ -67,25 +65,7 @@ def device_of(
         source=f"catalogue, {os} {backend}, total {source}",
         max_block_bytes=largest_at_start(row, free),
         reserve_reason=reason(row),
-        note=_assumed(gpu, asked),
     )
-
-
-def _assumed(gpu: Gpu, asked: str | None) -> Phrase | None:
-    """That a name without a size was taken for one of several."""
-    others = [] if asked is None else of_other_size(gpu, asked)
-    if not others:
-        return None
-    return phrase(
-        "{name} is taken for the one with {size} GB; there are others with {others} GB: say which",
-        name=gpu.driver_name,
-        size=_gb(gpu.memory_mib_nominal),
-        others=", ".join(map(_gb, others)),
-    )
-
-
-def _gb(mib: int) -> str:
-    return f"{mib / 1024:g}"
 
 
 def _system(gpu: Gpu, os: str | None) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import click
 
+from kvwise.cli._asking import asking
 from kvwise.cli._commands import CommandFolder
 from kvwise.cli._settings import take_settings
 from kvwise.cli.output import Printer
@@ -22,7 +23,7 @@ def run(arguments: Sequence[str]) -> int:
     printer = Printer(json="--json" in arguments)
     try:
         rest = take_settings(printer, arguments)
-        code = _run_command(printer, rest)
+        code = asking(printer, rest, lambda words: _run_command(printer, words))
         printer.out.flush()
     except BrokenPipeError:  # `kvwise size ... | head`: the reader has had enough
         _forget_output()

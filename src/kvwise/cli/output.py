@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -29,7 +29,7 @@ from kvwise.cli._shapes import (
     bar_cells,
     width_of,
 )
-from kvwise.errors import KvwiseError, Refused
+from kvwise.errors import Ambiguous, KvwiseError, Refused
 from kvwise.text import Phrase, say
 
 if TYPE_CHECKING:
@@ -132,10 +132,10 @@ class Printer:
                 "message": message,
                 "hint": hint,
             }
-        return {
-            "schema": "kvwise/error/1",
-            "error": {"type": error.kind, "message": message, "hint": hint},
-        }
+        failure: dict[str, object] = {"type": error.kind, "message": message, "hint": hint}
+        if isinstance(error, Ambiguous):
+            failure["candidates"] = list(error.candidates)
+        return {"schema": "kvwise/error/1", "error": failure}
 
     def error(self, error: KvwiseError, extra: Mapping[str, object] | None = None) -> None:
         """A failure: one line and a hint on stderr, or JSON on stdout."""
@@ -241,6 +241,32 @@ class Printer:
             return
         with self._console(self.err).status(self.say(words)):
             yield
+
+    # -- questions -----------------------------------------------------------
+
+    def choose(self, question: Words, names: Sequence[str]) -> str | None:
+        """One of the names, asked on a terminal; None without one, with --json, or if none is
+        chosen."""
+        asks = sys.stdin is not None and sys.stdin.isatty() and self._is_terminal(self.err)
+        if self.json or not asks:
+            return None
+        self._write(self.err, self.say(question), "title")
+        for number, name in enumerate(names, 1):
+            self.err.write(f"{number:>4}  {_one_line(name)}\n")
+        while True:
+            self.err.write(self.say(Phrase("which one? (1 to {most})", {"most": len(names)})) + " ")
+            self.err.flush()
+            answer = sys.stdin.readline()
+            said = answer.strip()
+            if not said:
+                if not answer:  # the end of the input, and of the line that was begun
+                    self.err.write("\n")
+                return None
+            if said.isdecimal() and 0 < int(said) <= len(names):
+                return names[int(said) - 1]
+            same = [name for name in names if name.lower() == said.strip('"').lower()]
+            if same:
+                return same[0]
 
     # -- inside --------------------------------------------------------------
 

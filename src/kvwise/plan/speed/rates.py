@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kvwise.catalogue import Gpu, exactly, gpus
+from kvwise.catalogue import Gpu, gpus, of_driver
 from kvwise.device import Device, Host
 from kvwise.plan.speed import factors
 from kvwise.plan.speed.factors import Factors
@@ -21,7 +21,7 @@ _VECTOR_USUAL = 256
 _CLOCK_HZ = {"5": (0.9e9, 1.3e9), "6": (1.2e9, 1.9e9), "7": (1.2e9, 1.8e9), "8.9": (1.4e9, 2.5e9),
              "8": (1.1e9, 1.8e9), "9": (1.2e9, 1.8e9), "10": (1.5e9, 1.9e9), "11": (1.0e9, 1.6e9),
              "12": (1.4e9, 2.5e9)}  # fmt: skip
-_OLD = {"Polaris", "Maxwell", "Pascal"}
+_OLD = {"Polaris", "Kepler", "Maxwell", "Pascal"}
 _SERVER = {"8.0", "9.0", "10.0", "10.3"}
 
 # Apple: GPU cores (fewest, most) and GHz; 256 operations per core and clock, f16 as f32
@@ -86,7 +86,7 @@ class Rates:
 
 def of_device(device: Device) -> Rates:
     """A GPU's ends, from its own figures and from the catalogue's where it is known by name."""
-    gpu = exactly(device.name) if device.name else None
+    gpu = of_driver(device.name, device.total_bytes) if device.name else None
     row = _factors(device, gpu)
     memory = device.bandwidth_bytes_per_s or 0
     matrix, vector, basis = _arithmetic(device, gpu)
