@@ -91,10 +91,13 @@ class Job:
         units: Sequence[str],
         work: Callable[[str], Any],
         progress: Callable[[Pace], None] | None = None,
+        *,
+        last: bool = True,
     ) -> list[Any]:
         """The results (anything JSON can hold) of `units`, in order; only what is missing is done.
 
-        `progress` is called before each unit and at the end. Raises Interrupted on Ctrl-C, and
+        `progress` is called before each unit and at the end. With `last` False the job goes on
+        after these units, until `finish`. Raises Interrupted on Ctrl-C, and
         whatever `work` raises; what was done until then is kept.
         """
         kept = sum(key in self.results for key in units)
@@ -113,7 +116,8 @@ class Job:
                 hint="the same command goes on from there",
             ) from None
         self._tell(units, kept, progress)
-        self._set_state(DONE)
+        if last:
+            self.finish()
         return [self.results[key] for key in units]
 
     def note(self, name: str, value: Any) -> Any:
@@ -145,6 +149,10 @@ class Job:
     def _set_state(self, state: str) -> None:
         with self.store.transaction() as db:
             db.execute("UPDATE job SET state = ? WHERE id = ?", (state, self.number))
+
+    def finish(self) -> None:
+        """All is done and was told: the next time the job begins anew."""
+        self._set_state(DONE)
 
     def close(self) -> None:
         """Let another process have it."""

@@ -1,0 +1,125 @@
+"""A sweep as the JSON document `kvwise/bench/1`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvwise.bench.remarks import Remark, remarks
+from kvwise.bench.run import Sweep
+from kvwise.bench.summary import Figure, Line, base_of, ratio
+from kvwise.diagnose.failed_run import findings_json
+from kvwise.engine.find import Engine
+from kvwise.memory.report import ledger_json
+from kvwise.results import settings_seen
+from kvwise.text import say
+
+SCHEMA = "kvwise/bench/1"
+
+
+def sweep_json(
+    sweep: Sweep,
+    lines: Sequence[Line],
+    noticed: Sequence[Remark] | None = None,
+    language: str = "en",
+) -> dict[str, Any]:
+    """Plain values; sizes in bytes, speeds in tokens per second, sentences in a language."""
+    means = sweep.means
+    found = remarks(lines) if noticed is None else noticed
+    return {
+        "schema": SCHEMA,
+        "engine": _engine(means.engine),
+        "bench": _engine(means.bench) if means.bench else None,
+        "threads": means.threads,
+        "cores": means.cores,
+        "devices": [
+            {"name": each.name, "backend": each.kind, "total_bytes": each.total_bytes}
+            for each in means.devices
+        ],
+        "repetitions": sweep.repetitions,
+        "retries": sweep.retries,
+        "models": [
+            {"name": model.called, "architecture": model.architecture, "path": model.path}
+            for model in sweep.models
+        ],
+        "rows": [_line(line, lines, language) for line in lines],
+        "remarks": [
+            {
+                "code": each.code,
+                "message": say(each.message, language),
+                "rows": list(each.keys),
+                "test": each.test,
+            }
+            for each in found
+        ],
+    }
+
+
+def _engine(engine: Engine) -> dict[str, Any]:
+    return {
+        "kind": engine.kind,
+        "path": engine.path or None,
+        "build": engine.build,
+        "version": engine.version,
+    }
+
+
+def _line(line: Line, lines: Sequence[Line], language: str) -> dict[str, Any]:
+    base = base_of(line, lines)
+    ledger = line.ruled.ledger
+    return {
+        "key": line.case.key,
+        "model": line.case.model,
+        "varied": dict(line.case.varied),
+        "settings": settings_seen(line.case.launch),
+        "measured_by": line.ruled.way,
+        "not_llama_bench": say(line.ruled.instead, language) if line.ruled.instead else None,
+        "state": line.state,
+        "code": line.code or None,
+        "message": say(line.why, language) if line.why else None,
+        "findings": findings_json(line.findings, language),
+        "tests": [_figure(each, ratio(line, base, each.test.name)) for each in line.figures],
+        "tests_beyond_context": [test.name for test in line.ruled.beyond],
+        "memory": line.parts,
+        "memory_rows": [dict(row) for row in line.rows],
+        "predicted": ledger_json(ledger, language) if ledger else None,
+        "used": dict(line.used) if line.used else None,
+        "effects": [
+            {"code": code, "message": say(text, language), "lost": lost}
+            for code, text, lost in line.effects
+        ],
+        "samples": [_sample(sample) for sample in line.samples],
+        "argv": list(line.argv),
+        "log": line.log,
+        "seconds": round(line.seconds, 3),
+    }
+
+
+def _figure(figure: Figure, against: float | None) -> dict[str, Any]:
+    return {
+        "test": figure.test.name,
+        "metric": figure.test.kind,
+        "tokens": figure.test.tokens,
+        "depth": figure.test.depth,
+        "tokens_per_s": {
+            "median": figure.median, "min": figure.least, "max": figure.most,
+            "spread": figure.spread,
+        },
+        "samples": figure.count,
+        "disturbed": figure.disturbed,
+        "doubtful": figure.doubtful,
+        "against_f16": against,
+    }  # fmt: skip
+
+
+def _sample(sample: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "test": sample["test"],
+        "tokens_per_s": sample["value"],
+        "seconds": sample["seconds"],
+        "at": sample["at"],
+        "flags": list(sample["flags"]),
+        "discarded": sample["discarded"],
+        "others_cores": sample["others"],
+        "load": sample["load"],
+    }

@@ -1,0 +1,147 @@
+"""What a sweep would do and how long it would take, before anything is started.
+
+The time is a guess from the speed model: what the tests read and decode, and a second for each
+start. The first real starts tell better; the progress line goes by those.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+from kvwise.bench.by_tool import ToolVisit
+from kvwise.bench.ruled import Ruled
+from kvwise.bench.run import Sweep
+from kvwise.bench.schedule import all_units, depths, visits
+from kvwise.engine.server import command
+from kvwise.memory.ledger import Ledger
+from kvwise.plan.speed.estimate import estimate as speed_of
+from kvwise.text import Phrase, say
+
+SCHEMA = "kvwise/bench-plan/1"
+_START_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A setting, its tests and starts; `why` it is not started. `seconds` None = not known."""
+
+    key: str
+    label: str
+    tests: tuple[str, ...]
+    starts: int
+    seconds: float | None
+    why: Phrase | None = None
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All settings, and the command of each (of its first depth)."""
+
+    rows: tuple[Row, ...]
+    commands: tuple[str, ...]
+
+    @property
+    def starts(self) -> int:
+        return sum(row.starts for row in self.rows)
+
+    @property
+    def seconds(self) -> float | None:
+        """Altogether; None when a setting's is not known."""
+        known = [row.seconds for row in self.rows if not row.why]
+        return None if None in known else sum(each or 0.0 for each in known)
+
+    def as_json(self, language: str) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "schema": SCHEMA,
+            "starts": self.starts,
+            "seconds": self.seconds,
+            "rows": [
+                {
+                    "key": row.key,
+                    "tests": list(row.tests),
+                    "starts": row.starts,
+                    "seconds": row.seconds,
+                    "code": row.code or None,
+                    "message": say(row.why, language) if row.why else None,
+                }
+                for row in self.rows
+            ],
+            "commands": list(self.commands),
+        }
+
+
+def estimate(sweep: Sweep) -> Plan:
+    """The plan of a sweep; starts nothing."""
+    times = {
+        (each.case.key, depth): _seconds(each, depth, sweep)
+        for each in sweep.ruled
+        if each.skipped is None
+        for depth in depths(each)
+    }
+    counts: dict[tuple[int, int, str], int] = {}
+    for each in sweep.ruled:
+        for depth in () if each.skipped is not None else depths(each):
+            fixed, measured = times[each.case.key, depth] or (_START_S, 1.0)
+            counts.setdefault(
+                (each.case.model, depth, each.way), visits(sweep.repetitions, fixed, measured)
+            )
+    units = all_units(sweep.ruled, counts, sweep.repetitions)
+    rows = []
+    for each in sweep.ruled:
+        mine = [unit for unit in units if unit.ruled is each]
+        spent = [(times[each.case.key, unit.depth], unit.times) for unit in mine]
+        known = [fixed_and[0] + fixed_and[1] * many for fixed_and, many in spent if fixed_and]
+        rows.append(
+            Row(
+                each.case.key,
+                each.case.label,
+                tuple(test.name for test in each.tests),
+                len(mine),
+                sum(known) if len(known) == len(spent) else None,
+                each.skipped,
+                each.code,
+            )
+        )
+    return Plan(tuple(rows), tuple(_commands(sweep)))
+
+
+def _seconds(ruled: Ruled, depth: int, sweep: Sweep) -> tuple[float, float] | None:
+    """(what a start costs beside measuring, what one repetition takes); None = not known."""
+    ledger = ruled.ledger
+    rates = _rates(ledger, depth, sweep) if ledger else None
+    if rates is None:
+        return None
+    prompt, decode = rates
+    spent = sum(
+        test.tokens / (prompt if test.kind == "prompt" else decode)
+        for test in ruled.tests_at(depth)
+    )
+    return _START_S + depth / prompt, spent
+
+
+def _rates(ledger: Ledger, depth: int, sweep: Sweep) -> tuple[float, float] | None:
+    speed = speed_of(ledger, max(depth, 1), host=sweep.means.host)
+    prompt, decode = speed.prompt_tokens_per_s, speed.decode_tokens_per_s
+    return (prompt, decode) if prompt and decode else None
+
+
+def _commands(sweep: Sweep) -> list[str]:
+    found = []
+    for each in sweep.ruled:
+        if each.skipped is not None:
+            continue
+        means, model = sweep.means, sweep.models[each.case.model]
+        if each.way == "llama-bench" and means.bench is not None:
+            tests = each.tests_at(depths(each)[0])
+            argv = ToolVisit(
+                model.path, each.case.launch, means.bench, means.threads, tests,
+                sweep.repetitions, 0, means.free_cores, means.cpu_only,
+            ).argv()  # fmt: skip
+        else:
+            argv = command(model.path, each.case.launch, means.engine, means.run)
+        found.append(shlex.join(argv))
+    return found

@@ -1,0 +1,208 @@
+"""What `kvwise bench` shows: a table per model, what to notice, and the plan of a dry run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kvwise.cli._shapes import Cell, Column, Table, Words
+from kvwise.cli.output import Printer
+from kvwise.text import Phrase, phrase
+from kvwise.units import MIB, clock
+
+if TYPE_CHECKING:
+    from kvwise.bench.run import Sweep
+    from kvwise.bench.summary import Figure, Line
+
+
+def means_sentence(sweep: Sweep) -> Phrase:
+    """What measures, so that nobody takes a server's figures for llama-bench's."""
+    means = sweep.means
+    ways = {each.way for each in sweep.ruled if each.skipped is None}
+    fields = {
+        "engine": means.engine.name,
+        "bench": means.bench.name if means.bench else "",
+        "threads": means.threads,
+    }
+    if ways == {"llama-bench"}:
+        return phrase("measured by llama-bench: {bench}, {threads} threads", **fields)
+    if "llama-bench" in ways:
+        return phrase(
+            "measured by llama-bench where it can be told, else by the server: {bench}, {threads} "
+            "threads",
+            **fields,
+        )
+    return phrase(
+        "measured by the server of {engine}, {threads} threads; decoding includes its sampling and "
+        "is some percent below llama-bench's",
+        **fields,
+    )
+
+
+def show(printer: Printer, sweep: Sweep, lines: Sequence[Line]) -> None:
+    """Everything that came out, for people."""
+    from kvwise.bench.remarks import remarks  # noqa: PLC0415
+
+    noticed = remarks(lines)
+    printer.text(means_sentence(sweep), "title")
+    for number, model in enumerate(sweep.models):
+        mine = [line for line in lines if line.case.model == number]
+        printer.text()
+        printer.text(model.called, "title")
+        printer.table(_table(mine, lines))
+        _show_left_out(printer, mine)
+    printer.text()
+    _show_doubts(printer, lines)
+    if noticed:
+        printer.text(phrase("to be noticed:"), "warn")
+        printer.bullets([each.message for each in noticed])
+
+
+def _table(lines: Sequence[Line], everything: Sequence[Line]) -> Table:
+    names = [name for name, _ in lines[0].case.varied] if lines else []
+    tests = list(dict.fromkeys(t.name for line in lines for t in line.ruled.tests))
+    columns = [
+        *(Column(name) for name in names),
+        Column(phrase("cache MiB"), right=True),
+        Column(phrase("compute MiB"), right=True),
+        Column(phrase("computed less measured"), right=True),
+    ]
+    for test in tests:
+        columns += [Column(f"{test} t/s", right=True), Column(phrase("± %"), right=True)]
+        columns += [Column(phrase("of f16"), right=True)]
+    columns.append(Column(phrase("outcome")))
+    rows = [_row(line, everything, tests) for line in lines if line.state != "skipped"]
+    return Table(columns, rows)
+
+
+def _row(line: Line, lines: Sequence[Line], tests: Sequence[str]) -> list[Cell | Words]:
+    from kvwise.bench.summary import base_of, ratio  # noqa: PLC0415
+
+    cells: list[Cell | Words] = [value for _, value in line.case.varied]
+    parts = line.parts
+    cells += [_size(parts["cache"]), _size(parts["compute"]), _difference(line)]
+    base = base_of(line, lines)
+    for test in tests:
+        figure = line.figure(test)
+        cells += _figure(figure)
+        share = ratio(line, base, test) if base is not line else None
+        cells.append("" if share is None else f"{100 * share:.0f} %")
+    cells.append(_outcome(line))
+    return cells
+
+
+def _size(part: dict[str, int | None]) -> str:
+    size = part["measured_bytes"] if part["measured_bytes"] is not None else part["computed_bytes"]
+    return "" if size is None else f"{size / MIB:,.2f}"
+
+
+def _difference(line: Line) -> Cell | Words:
+    known = [part["difference_bytes"] for part in line.parts.values()]
+    if all(each is None for each in known):
+        return ""
+    total = sum(each or 0 for each in known)
+    off = any(each for each in known)
+    return Cell(f"{total / MIB:+,.2f}", "warn") if off else Cell("0", "good")
+
+
+def _figure(figure: Figure | None) -> list[Cell | Words]:
+    if figure is None:
+        return ["", ""]
+    mark = "?" if figure.doubtful else ""
+    share = figure.share
+    return [
+        Cell(f"{figure.median:,.1f}{mark}", "warn" if figure.doubtful else ""),
+        "" if share is None else f"{100 * share:.1f}",
+    ]
+
+
+def _outcome(line: Line) -> Cell | Words:
+    if line.state == "ok":
+        lost = [message for _, message, gone in line.effects if gone]
+        return Cell(lost[0], "warn") if lost else Cell(phrase("measured"), "good")
+    return Cell(line.why or phrase("failed"), "bad")
+
+
+def _show_left_out(printer: Printer, lines: Sequence[Line]) -> None:
+    """Settings that were not started, those of one reason together."""
+    reasons: dict[str, list[Line]] = {}
+    for line in lines:
+        if line.state == "skipped" and line.why:
+            reasons.setdefault(printer.say(line.why), []).append(line)
+    if not reasons:
+        return
+    printer.text(phrase("not started:"), "dim")
+    printer.bullets(
+        [
+            phrase("{settings}: {why}", why=why,
+                   settings=_some([line.case.label or "-" for line in mine]))
+            for why, mine in reasons.items()
+        ],
+        "dim",
+    )  # fmt: skip
+
+
+def _some(names: Sequence[str], most: int = 6) -> Words:
+    if len(names) <= most:
+        return ", ".join(names)
+    return phrase("{names} and {more} more", names=", ".join(names[:most]), more=len(names) - most)
+
+
+def _show_doubts(printer: Printer, lines: Sequence[Line]) -> None:
+    figures = [figure for line in lines for figure in line.figures]
+    disturbed = sum(figure.disturbed for figure in figures)
+    doubtful = sum(figure.doubtful for figure in figures)
+    if disturbed:
+        printer.text(
+            phrase(
+                "{count} samples were disturbed by other work or heat and do not count",
+                count=disturbed,
+            ),
+            "warn",
+        )
+    if doubtful:
+        printer.text(
+            phrase(
+                "{count} figures (marked ?) have disturbed samples only: measure again when the "
+                "machine is quiet",
+                count=doubtful,
+            ),
+            "warn",
+        )
+
+
+def show_plan(printer: Printer, sweep: Sweep) -> int:
+    """What would be measured, by what, and for how long; the command of each start."""
+    from kvwise.bench.estimate import estimate  # noqa: PLC0415
+
+    plan = estimate(sweep)
+    if printer.json:
+        printer.document(plan.as_json(printer.language))
+        return 0
+    printer.text(means_sentence(sweep), "title")
+    columns = [Column(phrase("setting")), Column(phrase("tests")), Column(phrase("starts"), True),
+               Column(phrase("outcome"))]  # fmt: skip
+    rows: list[list[Cell | Words]] = [
+        [
+            each.label or "-",
+            " ".join(each.tests),
+            str(each.starts),
+            Cell(each.why, "warn") if each.why else Cell(phrase("to be measured"), "good"),
+        ]
+        for each in plan.rows
+    ]
+    printer.table(Table(columns, rows))
+    printer.text()
+    if plan.seconds is not None:
+        printer.text(
+            phrase(
+                "{starts} starts, about {time} (estimated; the first starts tell better)",
+                starts=plan.starts,
+                time=clock(plan.seconds),
+            )
+        )
+    else:
+        printer.text(phrase("{starts} starts; how long is not known", starts=plan.starts))
+    for command in plan.commands[:1] if printer.verbosity < 1 else plan.commands:
+        printer.text(command, "command")
+    return 0

@@ -1,0 +1,239 @@
+"""`kvwise bench`: speed and sizes of a matrix of settings, measured side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kvwise.cli._commands import command as make_command
+from kvwise.cli._count import model_file
+from kvwise.cli._request import ENGINE, model_of, read_launch, with_model
+from kvwise.cli._shapes import Words
+from kvwise.cli.output import Printer
+from kvwise.errors import UsageError
+from kvwise.gguf.model import Model
+from kvwise.launch import Launch
+from kvwise.options import change
+from kvwise.text import phrase
+from kvwise.units import clock
+
+if TYPE_CHECKING:
+    from kvwise.bench.ruled import Means, Ruled
+    from kvwise.bench.run import Result, Sweep
+    from kvwise.jobs import Mode, Pace
+    from kvwise.store import Store
+
+EXIT_NOTHING_MEASURED = 3
+_MATRIX = ("kv", "six")
+
+_OPTIONS = (
+    click.Argument(["models"], nargs=-1, required=False, metavar="MODEL..."),
+    click.Option(
+        ["--matrix"],
+        type=click.Choice(_MATRIX),
+        help="Pairs of cache types: kv has the six usual ones and then every other legal pair, six "
+        "has only those.",
+    ),
+    click.Option(
+        ["--vary"],
+        multiple=True,
+        metavar="LIST",
+        help="llama.cpp's options and the values to try, all combinations of them: "
+        "ctk=f16,q8_0;fa=on,off;ub=128,512;d=0,4096. Repeatable.",
+    ),
+    click.Option(["-p", "--n-prompt", "prompt"], metavar="N,...",
+                 help="Read N random tokens; 0 leaves it out [default: 512]."),
+    click.Option(["-n", "--n-gen", "decode"], metavar="N,...",
+                 help="Generate N tokens one by one; 0 leaves it out [default: 128]."),
+    click.Option(["-d", "--n-depth", "depth"], metavar="N,...",
+                 help="Behind N tokens that are in the cache already [default: 0]."),
+    click.Option(["-r", "--repetitions", "repetitions"], metavar="N", type=click.IntRange(1, 1000),
+                 default=5, help="Measure everything N times [default: 5]."),
+    ENGINE,
+    click.Option(["--retries"], metavar="N", type=click.IntRange(0, 100), default=2,
+                 help="Take a sample again up to N times when something else ran meanwhile "
+                 "[default: 2]."),
+    click.Option(["--force"], is_flag=True, help="Start also what memory cannot hold."),
+    click.Option(["--resume"], is_flag=True, help="Insist on going on, also after the end."),
+    click.Option(["--fresh"], is_flag=True, help="Forget what was interrupted."),
+    click.Option(["--dry-run"], is_flag=True,
+                 help="Print the settings and how long it will take instead of measuring."),
+    click.Option(["--logs"], metavar="FOLDER", help="Keep the engine's log of each start there."),
+)  # fmt: skip
+
+
+@make_command(
+    "Measure settings side by side: speed, sizes, and what does not work.\n\n"
+    "Prompt and decode speed by llama-bench's definitions, in rounds over all settings, with the "
+    "spread; the engine's memory beside the computed one. By llama-bench where the engine has one, "
+    "else by its server. Interrupt it whenever you like: the same command goes on. A setting that "
+    "fails is a row with its cause.",
+    *_OPTIONS,
+    examples=(
+        "kvwise bench model.gguf --matrix six -d 0,4096",
+        'kvwise bench model.gguf --vary "ctk=f16,q8_0;ctv=f16,q8_0;ub=128,512" -fa on -r 10',
+    ),
+)
+def command(
+    printer: Printer,
+    *,
+    words: list[str],
+    models: Sequence[str],
+    matrix: str | None,
+    vary: Sequence[str],
+    prompt: str | None,
+    decode: str | None,
+    depth: str | None,
+    repetitions: int,
+    engine: str | None,
+    retries: int,
+    force: bool,
+    resume: bool,
+    fresh: bool,
+    dry_run: bool,
+    logs: str | None,
+) -> int:
+    from kvwise.bench.cases import Lengths, lengths_of, make_cases, parse_vary  # noqa: PLC0415
+    from kvwise.bench.cases import matrix as matrix_of  # noqa: PLC0415
+    from kvwise.bench.ruled import rule  # noqa: PLC0415
+    from kvwise.bench.run import Sweep  # noqa: PLC0415
+
+    if resume and fresh:
+        raise UsageError("--resume and --fresh exclude each other")
+    given = {"prompt": (prompt, "-p"), "decode": (decode, "-n"), "depth": (depth, "-d")}
+    lengths = {
+        name: lengths_of(text, flag) for name, (text, flag) in given.items() if text is not None
+    }
+    axes, tests = parse_vary(vary, Lengths(**lengths))
+    if matrix:
+        _no_types_beside(axes)
+        axes = (*matrix_of(matrix), *axes)
+    opened, bases, fixed = _bases(printer, words, models, engine)
+    means = replace(_means(bases, engine), fixed_ctx=fixed)
+    cases = make_cases([means.engine.ruled(base) for base in bases], axes, tests.all(), fixed)
+    ruled = tuple(rule(case, opened[case.model], tests.all(), means, force=force) for case in cases)
+    sweep = Sweep(
+        tuple(opened), ruled, means, repetitions, retries, force, Path(logs) if logs else None
+    )
+    if dry_run:
+        from kvwise.cli._bench_view import show_plan  # noqa: PLC0415
+
+        return show_plan(printer, sweep)
+    mode: Mode = "resume" if resume else "fresh" if fresh else "auto"
+    return _measure(printer, sweep, mode)
+
+
+def _no_types_beside(axes: Sequence[object]) -> None:
+    names = {getattr(axis, "name", "") for axis in axes}
+    for name in ("ctk", "ctv", "cache-type-k", "cache-type-v"):
+        if name in names:
+            raise UsageError("--matrix and --vary {name} exclude each other", name=name)
+
+
+def _bases(
+    printer: Printer, words: list[str], names: Sequence[str], engine: str | None
+) -> tuple[list[Model], list[Launch], bool]:
+    """The models, the launch that the settings of each start from, and whether -c was given."""
+    opened: list[Model] = []
+    bases: list[Launch] = []
+    fixed = False
+    for name in names or (None,):
+        ref, reading = read_launch(words, name, engine)
+        model = model_of(ref)
+        model_file(model, "bench loads the real weights: give a .gguf file on this machine")
+        launch = with_model(reading.launch, ref, model)
+        if "n_seq_max" not in reading.origins:  # llama-bench has one sequence
+            launch = change(launch, n_seq_max=1, kv_unified=False)
+        fixed = "n_ctx" in reading.origins
+        if not opened:
+            for note in reading.notes:
+                printer.remark(note)
+        opened.append(model)
+        bases.append(replace(launch, fit=False))
+    return opened, bases, fixed
+
+
+def _means(bases: Sequence[Launch], wanted: str | None) -> Means:
+    import os  # noqa: PLC0415
+
+    from kvwise import here  # noqa: PLC0415
+    from kvwise.bench.ruled import Means  # noqa: PLC0415
+    from kvwise.engine.bench import program  # noqa: PLC0415
+    from kvwise.engine.find import find  # noqa: PLC0415
+    from kvwise.probe.cores import cores as physical_cores  # noqa: PLC0415
+    from kvwise.probe.host import host  # noqa: PLC0415
+
+    engine = find(wanted)
+    cores = os.cpu_count() or 1
+    asked = [word for base in bases for flag, word in zip(base.extra, base.extra[1:], strict=False)
+             if flag in ("-t", "--threads")]  # fmt: skip
+    threads = int(asked[0]) if asked else physical_cores() or cores
+    return Means(
+        engine, program(engine), tuple(here.devices(engine)), host(), threads, cores
+    )  # fmt: skip
+
+
+def _measure(printer: Printer, sweep: Sweep, mode: Mode) -> int:
+    """All units as a job in kvwise.db, so that they can be taken up again."""
+    from kvwise.bench import identity  # noqa: PLC0415
+    from kvwise.bench.run import KIND, run  # noqa: PLC0415
+    from kvwise.bench.summary import lines_of  # noqa: PLC0415
+    from kvwise.jobs import Job  # noqa: PLC0415
+    from kvwise.store import Store  # noqa: PLC0415
+
+    if sweep.logs:
+        sweep.logs.mkdir(parents=True, exist_ok=True)
+    about, subject = identity.about(sweep), identity.subject(sweep)
+    with Store() as store, Job.open(store, KIND, subject, about, mode) as job:
+        if job.results:
+            printer.remark(phrase("{done} starts are done already", done=len(job.results)))
+        if job.changed:
+            printer.remark(
+                phrase("starting anew: what was interrupted had another {what}",
+                       what=", ".join(job.changed))
+            )  # fmt: skip
+        _say_means(printer, sweep)
+        with printer.progress(_doing(None), len(sweep.ruled)) as advance:
+            results = run(
+                sweep, job,
+                lambda pace: advance(pace.done, _doing(pace)),
+                _saver(store, sweep),
+            )  # fmt: skip
+        lines = lines_of(sweep, results)
+        if printer.json:
+            from kvwise.bench.documents import sweep_json  # noqa: PLC0415
+
+            printer.document(sweep_json(sweep, lines, language=printer.language))
+        else:
+            from kvwise.cli._bench_view import show  # noqa: PLC0415
+
+            show(printer, sweep, lines)
+        job.finish()
+    return 0 if any(line.state == "ok" for line in lines) else EXIT_NOTHING_MEASURED
+
+
+def _saver(store: Store, sweep: Sweep) -> Callable[[Ruled, Mapping[str, Result]], object]:
+    from kvwise.bench.record import measurements  # noqa: PLC0415
+    from kvwise.results import machine_seen, save  # noqa: PLC0415
+
+    machine = machine_seen(sweep.means.devices)
+    return lambda ruled, results: save(store, *measurements(sweep, ruled, results, machine))
+
+
+def _say_means(printer: Printer, sweep: Sweep) -> None:
+    from kvwise.cli._bench_view import means_sentence  # noqa: PLC0415
+
+    printer.remark(means_sentence(sweep))
+
+
+def _doing(pace: Pace | None) -> Words:
+    if pace is None or pace.left_s is None:
+        return phrase("measuring")
+    return phrase(
+        "measuring: {done} of {total} starts, {left} left",
+        done=pace.done, total=pace.total, left=clock(pace.left_s),
+    )  # fmt: skip

@@ -1,0 +1,68 @@
+"""What is noticed in a table; the lines about GPUs are made up, for there is none here."""
+
+from __future__ import annotations
+
+from kvwise.bench.remarks import BROKEN, FALLBACK, SENSITIVE, SLOWER, V_ALONE, Quality, remarks
+
+from .make import DECODE, PROMPT, figure, line
+
+GPU = {"devices": ["CUDA0"], "splits_prompt": 2, "splits_token": 2}
+F16 = line("f16", "f16", figure(PROMPT, 990, 1000, 1010), figure(DECODE, 99, 100, 101), used=GPU)
+
+
+def codes(*lines, quality=None):
+    return [each.code for each in remarks(lines, quality)]
+
+
+def test_v_alone_on_a_gpu_names_the_rule() -> None:
+    slow = line("f16", "q8_0", figure(PROMPT, 530, 540, 550), figure(DECODE, 99, 100, 101),
+                used=GPU)  # fmt: skip
+    (found,) = remarks([F16, slow])
+    assert (found.code, found.test) == (V_ALONE, "pp512")
+    assert "46 %" in str(found.message)
+    assert "-ctk q8_0" in str(found.message)
+
+
+def test_a_difference_within_the_spread_is_none() -> None:
+    near = line("q8_0", "q8_0", figure(PROMPT, 985, 992, 1005), figure(DECODE, 98, 99, 100.5))
+    assert codes(F16, near) == []
+    wide = line("q8_0", "q8_0", figure(PROMPT, 700, 900, 1100), figure(DECODE, 99, 100, 101))
+    assert codes(F16, wide) == []
+
+
+def test_a_small_difference_is_none_however_sure() -> None:
+    sure = line("f16", "f16", figure(DECODE, 100, 100, 100))
+    near = line("q8_0", "q8_0", figure(DECODE, 99, 99, 99))
+    assert codes(sure, near) == []
+
+
+def test_slower_without_a_gpu_is_only_slower() -> None:
+    slow = line("f16", "q4_0", figure(DECODE, 50, 51, 52), used={"devices": []})
+    assert codes(F16, slow) == [SLOWER]
+
+
+def test_a_cut_graph_shows_that_the_processor_does_a_part() -> None:
+    cut = line("q5_1", "q5_1", figure(DECODE, 98, 99, 101), used=GPU | {"splits_token": 58})
+    assert codes(F16, cut) == [FALLBACK]
+
+
+def test_only_settings_that_are_alike_otherwise_are_compared() -> None:
+    other = line("q8_0", "q8_0", figure(DECODE, 50, 51, 52), rest=(("ub", "64"),))
+    assert codes(F16, other) == []
+
+
+def test_fast_and_broken() -> None:
+    fast = line("q4_0", "q4_0", figure(DECODE, 99, 100, 101), used=GPU)
+    known = {fast.case.key: Quality(2.5, "broken")}
+    assert codes(F16, fast, quality=known) == [BROKEN]
+    assert codes(F16, fast, quality={fast.case.key: Quality(0.01, "high")}) == []
+
+
+def test_which_side_the_model_minds() -> None:
+    k, v = line("q4_0", "f16"), line("f16", "q4_0")
+    known = {k.case.key: Quality(0.05, "medium"), v.case.key: Quality(0.011, "high")}
+    (found,) = remarks([F16, k, v], known)
+    assert found.code == SENSITIVE
+    assert "minds K" in str(found.message)
+    alike = {k.case.key: Quality(0.012, "high"), v.case.key: Quality(0.011, "high")}
+    assert codes(F16, k, v, quality=alike) == []
