@@ -237,6 +237,19 @@ class Speculation:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftStatistics:
+    """What one kind of speculation did since the start: `drafts` made, tokens drafted and accepted,
+    the accepted share by position in the draft, and the time that drafting took."""
+
+    name: str
+    drafts: int
+    drafted: int
+    accepted: int
+    by_position: tuple[float, ...]
+    draft_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class Breakdown:
     """A row of the memory breakdown, in whole MiB cut off; device columns None on the host."""
 
@@ -369,6 +382,7 @@ Event: TypeAlias = (
     | SlotCapped
     | DraftStarts
     | Speculation
+    | DraftStatistics
     | Breakdown
     | FitProjection
     | FitDevice

@@ -137,6 +137,11 @@ def _state(m: Match[str]) -> ev.Event:
     )
 
 
+def _statistics(m: Match[str]) -> ev.Event:
+    rates = tuple(float(each) for each in m[5].split(",")) if m[5].strip() else ()
+    return ev.DraftStatistics(m[1], int(m[2]), int(m[3]), int(m[4]), rates, float(m[6]))
+
+
 _FEATURE = re.compile(r"([A-Z][A-Z0-9_]*) = [1-9]")
 
 
@@ -221,6 +226,11 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
      lambda _: ev.DraftStarts("", False, measured=True)),
     ("speculative implementation '", r"adding speculative implementation '([\w-]+)'",
      lambda m: ev.Speculation(m[1])),
+    ("#gen drafts =",
+     rf"statistics\s+([\w-]+): .*#gen drafts =\s*{_INT}, .*#gen tokens =\s*{_INT}, #acc tokens ="
+     rf"\s*{_INT}, .*#acc rate/pos = \(([\d., ]{{0,2000}})\), dur\(b,g,a\) = [\d.]+, "
+     r"([\d.]{1,15}),",
+     _statistics),
     ("no implementations specified", r"no implementations specified for speculative decoding",
      lambda _: ev.Speculation("")),
     ("estimated memory usage", rf"estimated memory usage of (.+?) is {_SIZE} MiB",

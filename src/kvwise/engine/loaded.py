@@ -69,6 +69,7 @@ class Loaded:
     slots: ev.Slots | None = None
     slot_capped: ev.SlotCapped | None = None
     speculation: str | None = None
+    drafting: dict[str, ev.DraftStatistics] = field(default_factory=dict)  # the latest of each kind
     listening: str | None = None
     ready: bool = False
     breakdown: list[ev.Breakdown] = field(default_factory=list)
@@ -123,6 +124,8 @@ class Collector:
             if event.code in ("draft_vocab", "speculation_off"):  # not fatal: it serves without
                 self.loaded.speculation = ""
         else:
+            if isinstance(event, ev.DraftStatistics):
+                self.loaded.drafting[event.name] = event
             steps = (self._add_model, self._add_context, self._add_reserve, self._add_server)
             if not any(step(event) for step in steps):
                 self._add_lists(event)
