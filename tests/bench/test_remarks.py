@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kvwise.bench.remarks import BROKEN, FALLBACK, SENSITIVE, SLOWER, V_ALONE, Quality, remarks
+from kvwise.bench.remarks import FALLBACK, SLOWER, V_ALONE, remarks
+from kvwise.bench.summary import Line
 
 from .make import DECODE, PROMPT, figure, line
 
@@ -10,8 +11,8 @@ GPU = {"devices": ["CUDA0"], "splits_prompt": 2, "splits_token": 2}
 F16 = line("f16", "f16", figure(PROMPT, 990, 1000, 1010), figure(DECODE, 99, 100, 101), used=GPU)
 
 
-def codes(*lines, quality=None):
-    return [each.code for each in remarks(lines, quality)]
+def codes(*lines: Line) -> list[str]:
+    return [each.code for each in remarks(lines)]
 
 
 def test_v_alone_on_a_gpu_names_the_rule() -> None:
@@ -49,20 +50,3 @@ def test_a_cut_graph_shows_that_the_processor_does_a_part() -> None:
 def test_only_settings_that_are_alike_otherwise_are_compared() -> None:
     other = line("q8_0", "q8_0", figure(DECODE, 50, 51, 52), rest=(("ub", "64"),))
     assert codes(F16, other) == []
-
-
-def test_fast_and_broken() -> None:
-    fast = line("q4_0", "q4_0", figure(DECODE, 99, 100, 101), used=GPU)
-    known = {fast.case.key: Quality(2.5, "broken")}
-    assert codes(F16, fast, quality=known) == [BROKEN]
-    assert codes(F16, fast, quality={fast.case.key: Quality(0.01, "high")}) == []
-
-
-def test_which_side_the_model_minds() -> None:
-    k, v = line("q4_0", "f16"), line("f16", "q4_0")
-    known = {k.case.key: Quality(0.05, "medium"), v.case.key: Quality(0.011, "high")}
-    (found,) = remarks([F16, k, v], known)
-    assert found.code == SENSITIVE
-    assert "minds K" in str(found.message)
-    alike = {k.case.key: Quality(0.012, "high"), v.case.key: Quality(0.011, "high")}
-    assert codes(F16, k, v, quality=alike) == []

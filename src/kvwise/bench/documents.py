@@ -11,7 +11,7 @@ from kvwise.bench.summary import Figure, Line, base_of, ratio
 from kvwise.diagnose.failed_run import findings_json
 from kvwise.engine.find import Engine
 from kvwise.memory.report import ledger_json
-from kvwise.results import settings_seen
+from kvwise.results import Measurement, settings_seen
 from kvwise.text import say
 
 SCHEMA = "kvwise/bench/1"
@@ -20,12 +20,17 @@ SCHEMA = "kvwise/bench/1"
 def sweep_json(
     sweep: Sweep,
     lines: Sequence[Line],
-    noticed: Sequence[Remark] | None = None,
     language: str = "en",
+    quality: Mapping[str, Measurement] | None = None,
+    noticed: Sequence[Remark] = (),
 ) -> dict[str, Any]:
-    """Plain values; sizes in bytes, speeds in tokens per second, sentences in a language."""
+    """Plain values; sizes in bytes, speeds in tokens per second, sentences in a language.
+
+    `quality` has the fidelity by `Case.key`, where it was measured; `noticed` what was noticed in
+    it, beside the remarks on speed."""
     means = sweep.means
-    found = remarks(lines) if noticed is None else noticed
+    known = quality or {}
+    found = [*remarks(lines), *noticed]
     return {
         "schema": SCHEMA,
         "engine": _engine(means.engine),
@@ -42,7 +47,10 @@ def sweep_json(
             {"name": model.called, "architecture": model.architecture, "path": model.path}
             for model in sweep.models
         ],
-        "rows": [_line(line, lines, language) for line in lines],
+        "rows": [
+            _line(line, lines, language) | {"quality": _quality(known.get(line.case.key))}
+            for line in lines
+        ],
         "remarks": [
             {
                 "code": each.code,
@@ -92,6 +100,18 @@ def _line(line: Line, lines: Sequence[Line], language: str) -> dict[str, Any]:
         "argv": list(line.argv),
         "log": line.log,
         "seconds": round(line.seconds, 3),
+    }
+
+
+def _quality(found: Measurement | None) -> dict[str, Any] | None:
+    """The figures of results/names.py, and the state: `failed` has its findings."""
+    if found is None:
+        return None
+    return {
+        "state": found.state,
+        **found.figures,
+        "findings": list(found.findings),
+        "test": dict(found.test),
     }
 
 

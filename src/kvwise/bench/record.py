@@ -7,7 +7,7 @@ from typing import Any
 
 from kvwise.bench.cases import Task
 from kvwise.bench.ruled import Ruled
-from kvwise.bench.run import OK, SKIPPED, Result, Sweep
+from kvwise.bench.run import OK, SKIPPED, Result, Sweep, of_case
 from kvwise.bench.summary import Line, line_of
 from kvwise.diagnose.failed_run import findings_json
 from kvwise.results import (
@@ -22,6 +22,17 @@ from kvwise.results import (
 )
 
 UNIT = "tokens/s"
+
+
+def all_measurements(
+    sweep: Sweep, results: Mapping[str, Result], machine: Machine
+) -> list[Measurement]:
+    """Of all settings, in their order."""
+    return [
+        each
+        for ruled in sweep.ruled
+        for each in measurements(sweep, ruled, of_case(ruled, results), machine)
+    ]
 
 
 def measurements(

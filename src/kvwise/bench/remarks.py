@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kvwise.bench.run import OK
@@ -10,13 +10,10 @@ from kvwise.bench.summary import Figure, Line, base_of
 from kvwise.gguf.types import by_name
 from kvwise.text import Phrase, phrase
 
-SLOWER, V_ALONE, FALLBACK, SAME = "slower_than_f16", "v_alone", "cpu_fallback", "same_as_another"
-SENSITIVE, BROKEN, LOST = "k_v_sensitivity", "broken_but_fast", "not_in_effect"
+SLOWER, V_ALONE, FALLBACK = "slower_than_f16", "v_alone", "cpu_fallback"
+LOST = "not_in_effect"
 _LEAST = 0.02
 """A difference below this share is none, however small the spread."""
-_FAST = 0.9
-_MUCH = 2.0
-"""One side's divergence is so many times the other's: it is the sensitive one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +26,9 @@ class Remark:
     test: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Quality:
-    """What is known of the fidelity of a setting: mean divergence and the verdict (`lossless`,
-    `high`, `medium`, `broken`)."""
-
-    kl_mean: float
-    verdict: str
-
-
-def remarks(lines: Sequence[Line], quality: Mapping[str, Quality] | None = None) -> list[Remark]:
-    """All of them. `quality` by `Case.key`, where it was measured."""
-    found = [each for line in lines if line.state == OK for each in _of(line, lines)]
-    found += _broken(lines, quality or {})
-    found += _sensitive(lines, quality or {})
-    return found
+def remarks(lines: Sequence[Line]) -> list[Remark]:
+    """All of them, in the order of the settings."""
+    return [each for line in lines if line.state == OK for each in _of(line, lines)]
 
 
 def _of(line: Line, lines: Sequence[Line]) -> Iterator[Remark]:
@@ -110,47 +95,6 @@ def _fallback(line: Line, base: Line) -> Iterator[Remark]:
             )  # fmt: skip
             yield Remark(FALLBACK, text, (line.case.key,))
             return
-
-
-def _broken(lines: Sequence[Line], quality: Mapping[str, Quality]) -> Iterator[Remark]:
-    for line in lines:
-        known = quality.get(line.case.key)
-        base = base_of(line, lines)
-        if known is None or known.verdict != "broken" or base is None:
-            continue
-        shares = [
-            each.median / its.median
-            for each in line.figures
-            if (its := base.figure(each.test.name)) is not None
-        ]
-        if shares and min(shares) >= _FAST:
-            text = phrase(
-                "{setting}: as fast as f16, and what it writes is broken (mean divergence {kl})",
-                setting=_name(line), kl=f"{known.kl_mean:.4f}",
-            )  # fmt: skip
-            yield Remark(BROKEN, text, (line.case.key,))
-
-
-def _sensitive(lines: Sequence[Line], quality: Mapping[str, Quality]) -> Iterator[Remark]:
-    """The same type once for K alone and once for V alone: which of them the model minds."""
-    known = {
-        (line.case.model, line.case.rest, line.types): (line, quality[line.case.key])
-        for line in lines
-        if line.case.key in quality
-    }
-    for (model, rest, (k, v)), (line, with_k) in known.items():
-        other = known.get((model, rest, ("f16", k)))
-        if v != "f16" or k == "f16" or other is None:
-            continue
-        one, two = with_k.kl_mean, other[1].kl_mean
-        side, often = ("K", one / two) if two > 0 and one > two else ("V", two / max(one, 1e-12))
-        if often >= _MUCH:
-            text = phrase(
-                "{type} costs {often} times as much fidelity in {side} alone as in the other: this "
-                "model minds {side}",
-                type=k, often=f"{often:.1f}", side=side,
-            )  # fmt: skip
-            yield Remark(SENSITIVE, text, (line.case.key, other[0].case.key))
 
 
 def _name(line: Line) -> str:

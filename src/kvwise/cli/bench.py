@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import click
 
 from kvwise.cli._commands import command as make_command
 from kvwise.cli._count import model_file
+from kvwise.cli._reporting import REPORT, check_report, save_report
 from kvwise.cli._request import ENGINE, model_of, read_launch, with_model
 from kvwise.cli._shapes import Words
 from kvwise.cli.output import Printer
@@ -24,7 +25,9 @@ from kvwise.units import clock
 if TYPE_CHECKING:
     from kvwise.bench.ruled import Means, Ruled
     from kvwise.bench.run import Result, Sweep
-    from kvwise.jobs import Mode, Pace
+    from kvwise.bench.summary import Line
+    from kvwise.jobs import Job, Mode, Pace
+    from kvwise.results import Measurement
     from kvwise.store import Store
 
 EXIT_NOTHING_MEASURED = 3
@@ -62,6 +65,11 @@ _OPTIONS = (
     click.Option(["--fresh"], is_flag=True, help="Forget what was interrupted."),
     click.Option(["--dry-run"], is_flag=True,
                  help="Print the settings and how long it will take instead of measuring."),
+    click.Option(["--quality"], is_flag=True,
+                 help="Then measure what each setting costs in fidelity against f16."),
+    click.Option(["--text"], metavar="FILE",
+                 help="With --quality: the text to read [default: one that comes with kvwise]."),
+    REPORT,
     click.Option(["--logs"], metavar="FOLDER", help="Keep the engine's log of each start there."),
 )  # fmt: skip
 
@@ -95,6 +103,9 @@ def command(
     resume: bool,
     fresh: bool,
     dry_run: bool,
+    quality: bool,
+    text: str | None,
+    report: str | None,
     logs: str | None,
 ) -> int:
     from kvwise.bench.cases import Lengths, lengths_of, make_cases, parse_vary  # noqa: PLC0415
@@ -104,6 +115,9 @@ def command(
 
     if resume and fresh:
         raise UsageError("--resume and --fresh exclude each other")
+    if text is not None and not quality:
+        raise UsageError("--text belongs to --quality")
+    check_report(report)
     given = {"prompt": (prompt, "-p"), "decode": (decode, "-n"), "depth": (depth, "-d")}
     lengths = {
         name: lengths_of(text, flag) for name, (text, flag) in given.items() if text is not None
@@ -124,7 +138,7 @@ def command(
 
         return show_plan(printer, sweep)
     mode: Mode = "resume" if resume else "fresh" if fresh else "auto"
-    return _measure(printer, sweep, mode)
+    return _measure(printer, sweep, _After(mode, quality, text, report))
 
 
 def _no_types_beside(axes: Sequence[object]) -> None:
@@ -162,12 +176,11 @@ def _means(bases: Sequence[Launch], wanted: str | None) -> Means:
 
     from kvwise import here  # noqa: PLC0415
     from kvwise.bench.ruled import Means  # noqa: PLC0415
-    from kvwise.engine.bench import program  # noqa: PLC0415
-    from kvwise.engine.find import find  # noqa: PLC0415
+    from kvwise.engine.bench import find_for_bench, program  # noqa: PLC0415
     from kvwise.probe.cores import cores as physical_cores  # noqa: PLC0415
     from kvwise.probe.host import host  # noqa: PLC0415
 
-    engine = find(wanted)
+    engine = find_for_bench(wanted)
     cores = os.cpu_count() or 1
     asked = [word for base in bases for flag, word in zip(base.extra, base.extra[1:], strict=False)
              if flag in ("-t", "--threads")]  # fmt: skip
@@ -177,7 +190,17 @@ def _means(bases: Sequence[Launch], wanted: str | None) -> Means:
     )  # fmt: skip
 
 
-def _measure(printer: Printer, sweep: Sweep, mode: Mode) -> int:
+@dataclass(frozen=True, slots=True)
+class _After:
+    """How to begin, and what to do once speeds are measured."""
+
+    mode: Mode
+    quality: bool
+    text: str | None
+    report: str | None
+
+
+def _measure(printer: Printer, sweep: Sweep, after: _After) -> int:
     """All units as a job in kvwise.db, so that they can be taken up again."""
     from kvwise.bench import identity  # noqa: PLC0415
     from kvwise.bench.run import KIND, run  # noqa: PLC0415
@@ -188,32 +211,78 @@ def _measure(printer: Printer, sweep: Sweep, mode: Mode) -> int:
     if sweep.logs:
         sweep.logs.mkdir(parents=True, exist_ok=True)
     about, subject = identity.about(sweep), identity.subject(sweep)
-    with Store() as store, Job.open(store, KIND, subject, about, mode) as job:
-        if job.results:
-            printer.remark(phrase("{done} starts are done already", done=len(job.results)))
-        if job.changed:
-            printer.remark(
-                phrase("starting anew: what was interrupted had another {what}",
-                       what=", ".join(job.changed))
-            )  # fmt: skip
-        _say_means(printer, sweep)
+    with Store() as store, Job.open(store, KIND, subject, about, after.mode) as job:
+        _say_begun(printer, sweep, job)
         with printer.progress(_doing(None), len(sweep.ruled)) as advance:
             results = run(
-                sweep, job,
+                sweep,
+                job,
                 lambda pace: advance(pace.done, _doing(pace)),
                 _saver(store, sweep),
-            )  # fmt: skip
+            )
         lines = lines_of(sweep, results)
-        if printer.json:
-            from kvwise.bench.documents import sweep_json  # noqa: PLC0415
-
-            printer.document(sweep_json(sweep, lines, language=printer.language))
-        else:
-            from kvwise.cli._bench_view import show  # noqa: PLC0415
-
-            show(printer, sweep, lines)
+        _tell(printer, store, sweep, lines, after)
+        _report(printer, store, sweep, results, after)
         job.finish()
     return 0 if any(line.state == "ok" for line in lines) else EXIT_NOTHING_MEASURED
+
+
+def _say_begun(printer: Printer, sweep: Sweep, job: Job) -> None:
+    from kvwise.cli._bench_view import means_sentence  # noqa: PLC0415
+
+    if job.results:
+        printer.remark(phrase("{done} starts are done already", done=len(job.results)))
+    if job.changed:
+        what = ", ".join(job.changed)
+        printer.remark(phrase("starting anew: what was interrupted had another {what}", what=what))
+    printer.remark(means_sentence(sweep))
+
+
+def _tell(
+    printer: Printer, store: Store, sweep: Sweep, lines: Sequence[Line], after: _After
+) -> None:
+    """The answer; with --quality after that has been measured, too."""
+    from kvwise.cli import _bench_quality as quality  # noqa: PLC0415
+    from kvwise.cli._bench_view import show  # noqa: PLC0415
+
+    if not printer.json and after.quality:
+        show(printer, sweep, lines)  # what is known already need not wait
+    found: list[Measurement] = []
+    if after.quality:
+        found = quality.measure_quality(
+            printer, store, sweep, lines, mode=after.mode, text=after.text
+        )
+    known = quality.by_line(sweep, lines, found)
+    noticed = quality.noticed(lines, known, found) if found else []
+    if printer.json:
+        from kvwise.bench.documents import sweep_json  # noqa: PLC0415
+
+        printer.document(sweep_json(sweep, lines, printer.language, known, noticed))
+    elif after.quality:
+        quality.show_quality(printer, lines, known)
+        printer.bullets([each.message for each in noticed], "warn")
+    else:
+        show(printer, sweep, lines)
+
+
+def _report(
+    printer: Printer,
+    store: Store,
+    sweep: Sweep,
+    results: Mapping[str, Result],
+    after: _After,
+) -> None:
+    if after.report is None:
+        return
+    from kvwise.bench.record import all_measurements  # noqa: PLC0415
+    from kvwise.results import load, machine_seen  # noqa: PLC0415
+
+    machine = machine_seen(sweep.means.devices)
+    found = all_measurements(sweep, results, machine)
+    if after.quality:
+        for print_ in {each.model.fingerprint for each in found}:
+            found += load(store, kind="fidelity", fingerprint=print_, machine=machine.id)
+    save_report(printer, after.report, found)
 
 
 def _saver(store: Store, sweep: Sweep) -> Callable[[Ruled, Mapping[str, Result]], object]:
@@ -222,12 +291,6 @@ def _saver(store: Store, sweep: Sweep) -> Callable[[Ruled, Mapping[str, Result]]
 
     machine = machine_seen(sweep.means.devices)
     return lambda ruled, results: save(store, *measurements(sweep, ruled, results, machine))
-
-
-def _say_means(printer: Printer, sweep: Sweep) -> None:
-    from kvwise.cli._bench_view import means_sentence  # noqa: PLC0415
-
-    printer.remark(means_sentence(sweep))
 
 
 def _doing(pace: Pace | None) -> Words:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kvwise.engine.find import Engine, binary
+from kvwise.engine.find import SERVER, Engine, binary, find
 from kvwise.engine.loaded import Loaded
 from kvwise.engine.outcome import EngineEnded, Outcome
 from kvwise.engine.process import Child, Limits
@@ -58,6 +60,16 @@ class BenchRun:
     outcome: Outcome
     seconds: float
     tail: tuple[str, ...]
+
+
+def find_for_bench(wanted: str | None = None) -> Engine:
+    """The engine whose speed is asked for: `wanted` or KVWISE_ENGINE, else the llama.cpp whose
+    llama-bench is on PATH, else what `find` finds. Raises what `find` raises."""
+    path = None if wanted or os.environ.get("KVWISE_ENGINE") else shutil.which(BENCH)
+    if path is None:
+        return find(wanted)
+    beside = shutil.which(SERVER, path=str(Path(path).parent)) or shutil.which(SERVER)
+    return binary(beside or path)
 
 
 def program(engine: Engine) -> Engine | None:

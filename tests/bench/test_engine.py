@@ -1,0 +1,173 @@
+"""`kvwise bench` with the real engine: a whole sweep, stopped in every way and taken up again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from kvwise.results import load
+from kvwise.store import Store
+from models import smollm2
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine")]
+QUICK = ("-p", "16", "-n", "4", "-t", "1", "--retries", "0", "--engine", "embedded")
+PATIENCE_S = 240.0
+
+
+def command(*more: str) -> list[str]:
+    return [sys.executable, "-m", "kvwise", "bench", str(smollm2()), *QUICK, *more]
+
+
+def ended(*more: str) -> tuple[int, Any]:
+    done = subprocess.run(
+        command("--json", *more), capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def units() -> dict[str, tuple[float, str]]:
+    """Finished starts in the database, whoever is writing it: when, and what came out."""
+    place = Path(os.environ["KVWISE_HOME"]) / "data" / "kvwise.db"
+    if not place.exists():
+        return {}
+    with sqlite3.connect(f"file:{place}?mode=ro", uri=True) as db:
+        try:
+            rows = db.execute(
+                "SELECT unit.key, unit.at, unit.result FROM unit JOIN job ON job.id = unit.job"
+                " WHERE job.kind = 'bench'"
+            ).fetchall()
+        except sqlite3.Error:  # not made yet
+            return {}
+    return {key: (at, result) for key, at, result in rows}
+
+
+def engines(parent: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(parent).children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def all_gone(family: list[psutil.Process]) -> bool:
+    _, alive = psutil.wait_procs(family, timeout=20)
+    return not [each for each in alive if each.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_sweep_has_a_row_for_everything() -> None:
+    code, document = ended("--vary", "ctk=f16,q8_0;ctv=f16,q8_0;fa=on,off;d=0,64", "-r", "2")
+    assert code == 0
+    rows = {row["key"]: row for row in document["rows"]}
+    assert len(rows) == 8
+    refused = {key for key, row in rows.items() if row["state"] == "skipped"}
+    assert refused == {"0 ctk=f16 ctv=q8_0 fa=off", "0 ctk=q8_0 ctv=q8_0 fa=off"}
+    assert {rows[key]["code"] for key in refused} == {"v_quant_needs_flash_attn"}
+    for key in rows.keys() - refused:
+        row = rows[key]
+        assert row["state"] == "ok", row["message"]
+        assert row["measured_by"] == "server"
+        assert [each["test"] for each in row["tests"]] == ["pp16", "tg4", "pp16@d64", "tg4@d64"]
+        assert all(each["samples"] == 2 for each in row["tests"])
+        assert all(each["tokens_per_s"]["median"] > 0 for each in row["tests"])
+        assert all(row["memory"][part]["difference_bytes"] == 0 for part in ("weights", "cache"))
+        assert row["used"]["type_k"] == row["varied"]["ctk"]
+        assert [each for each in row["effects"] if each["lost"]] == []
+    with Store() as store:
+        kept = load(store, kind="speed")
+    assert len(kept) == 6 * 4
+    assert all(len(each.samples) == 2 and each.figures["work"] for each in kept)
+
+
+def test_a_failure_is_a_row_with_its_cause(tmp_path: Path) -> None:
+    damaged = tmp_path / "cut.gguf"
+    data = smollm2().read_bytes()
+    damaged.write_bytes(data[: len(data) // 2])
+    done = subprocess.run(
+        [*command("--json", "-r", "1"), str(damaged)], capture_output=True, text=True, check=False,
+        timeout=PATIENCE_S,
+    )  # fmt: skip
+    document = json.loads(done.stdout)
+    sound, cut = document["rows"]
+    assert done.returncode == 0
+    assert sound["state"] == "ok"
+    assert cut["state"] == "failed"
+    assert cut["findings"]
+    assert "bench" not in cut["message"]
+
+
+def test_ctrl_c_leaves_no_child_and_the_same_command_goes_on() -> None:
+    process = subprocess.Popen(
+        command("--matrix", "six", "-r", "1"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + PATIENCE_S
+    while not units() or not engines(process.pid):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    family = engines(process.pid)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_S) == 130
+    assert all_gone(family)
+    before = units()
+    assert before
+    code, document = ended("--matrix", "six", "-r", "1")
+    assert code == 0
+    assert [row["state"] for row in document["rows"]] == ["ok"] * 6
+    after = units()
+    assert {key: after[key] for key in before} == before  # nothing was done twice
+
+
+def killed_until(kills: int, *more: str, seed: int) -> list[dict[str, tuple[float, str]]]:
+    """What was finished at each kill, and at last. The process is killed at random moments."""
+    source = random.Random(seed)
+    seen: list[dict[str, tuple[float, str]]] = []
+    for _ in range(kills):
+        process = subprocess.Popen(
+            command(*more), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        deadline = time.monotonic() + source.uniform(0.05, 6.0)
+        while time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.01)
+        family = engines(process.pid)
+        process.kill()
+        process.wait()
+        assert all_gone(family)  # an engine dies with kvwise
+        seen.append(units())
+        if process.returncode == 0:
+            break
+    return seen
+
+
+def check_kills(kills: int, *more: str, seed: int) -> None:
+    seen = killed_until(kills, *more, seed=seed)
+    code, document = ended(*more, *(["--resume"] if seen[-1] else []))
+    seen.append(units())
+    assert code == 0
+    for before, after in pairwise(seen):
+        assert {key: after.get(key) for key in before} == before  # nothing lost, nothing twice
+    for row in document["rows"]:
+        assert row["state"] == "ok", row
+        assert [each["samples"] for each in row["tests"]] == [3, 3]
+
+
+def test_kill_9_loses_nothing_and_repeats_nothing() -> None:
+    check_kills(3, "--vary", "ctk=f16,q8_0", "-r", "3", seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_kill_9_fifty_times() -> None:
+    kills = int(os.environ.get("KVWISE_SOAK", "50"))
+    check_kills(kills, "--matrix", "kv", "-p", "8", "-n", "2", "-r", "3", seed=50)
