@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from kvwise import paths
 from kvwise.errors import KvwiseError, UsageError
@@ -51,7 +51,13 @@ class StoreError(KvwiseError):
 
 
 class Store:
-    """The open database, for all threads of this process. Raises StoreError."""
+    """The open database, for all threads of this process. Raises StoreError.
+
+    A subclass with migrations and an application number of its own is another kind of file.
+    """
+
+    migrations: ClassVar[tuple[tuple[str, ...], ...] | None] = None
+    application: ClassVar[int] = _APPLICATION
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or paths.data_dir() / NAME
@@ -73,27 +79,31 @@ class Store:
         self._check()
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
             self._db.execute(f"PRAGMA {pragma}").fetchall()
-        while self._pragma("user_version") < len(MIGRATIONS):
+        while self._pragma("user_version") < len(self._steps):
             with self.transaction() as db:
                 version = self._check()  # another process may have come first
-                for statement in MIGRATIONS[version] if version < len(MIGRATIONS) else ():
+                for statement in self._steps[version] if version < len(self._steps) else ():
                     db.execute(statement)
-                db.execute(f"PRAGMA application_id = {_APPLICATION}")
-                db.execute(f"PRAGMA user_version = {min(version + 1, len(MIGRATIONS))}")
+                db.execute(f"PRAGMA application_id = {self.application}")
+                db.execute(f"PRAGMA user_version = {min(version + 1, len(self._steps))}")
 
     def _check(self) -> int:
         """The version of the file; raises StoreError for one that is not ours to change."""
         version, owner = self._pragma("user_version"), self._pragma("application_id")
         tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if owner != _APPLICATION and (owner or version or tables):
+        if owner != self.application and (owner or version or tables):
             raise StoreError("{path} is a database of another program", path=str(self.path))
-        if version > len(MIGRATIONS):
+        if version > len(self._steps):
             raise StoreError(
                 "{path} was written by a newer kvwise",
                 path=str(self.path),
                 hint="update kvwise, or set KVWISE_HOME to another folder",
             )
         return version
+
+    @property
+    def _steps(self) -> tuple[tuple[str, ...], ...]:
+        return MIGRATIONS if self.migrations is None else self.migrations
 
     def _pragma(self, name: str) -> int:
         return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])

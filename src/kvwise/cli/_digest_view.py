@@ -1,0 +1,191 @@
+"""What `kvwise digest` shows: the plan, what was done, what a search found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvwise.cli._shapes import Cell, Column, Table
+from kvwise.cli.output import Printer
+from kvwise.text import phrase
+from kvwise.units import clock
+from kvwise.units import show as size_of
+
+if TYPE_CHECKING:
+    from kvwise.digest.run import Summary
+    from kvwise.digest.search import Hit
+    from kvwise.digest.session import Session
+    from kvwise.digest.shelf import Shelf
+    from kvwise.digest.sources import Source
+
+_SHOWN = 400  # characters of a hit
+
+
+def made_json(session: Session, summary: Summary | None) -> dict[str, Any]:
+    """How it was made, and what this run did."""
+    settings = session.settings
+    run = None if summary is None else {
+        "chunks": summary.chunks, "embedded": summary.embedded, "kept": summary.kept,
+        "tokens": summary.tokens, "seconds": summary.seconds,
+        "skipped": [{"document": name, "why": str(why)} for name, why in summary.skipped],
+    }  # fmt: skip
+    return {
+        "pooling": {"mode": settings.pooling, "chosen_by": settings.pooled_by},
+        "special_tokens": session.rules.special, "run": run,
+    }  # fmt: skip
+
+
+def write(printer: Printer, shelf: Shelf, folder: Path) -> list[str]:
+    """Files for other programs; returns their names."""
+    from kvwise.digest import outputs  # noqa: PLC0415
+
+    if not outputs.can_write():
+        printer.remark(
+            phrase("vectors.npy and chunks.parquet are written with pip install 'kvwise[digest]'")
+        )
+        return [outputs.DOCUMENT]
+    outputs.write_vectors(shelf, folder)
+    outputs.write_chunks(shelf, folder)
+    return [outputs.VECTORS, outputs.CHUNKS, outputs.DOCUMENT]
+
+
+def show(
+    printer: Printer, session: Session, shelf: Shelf, summary: Summary, written: Sequence[str]
+) -> None:
+    """What was done."""
+    settings = session.settings
+    documents = shelf.documents()
+    printer.text(
+        phrase(
+            "{chunks:,} chunks of at most {limit:,} tokens, documents: {documents}",
+            chunks=summary.chunks, limit=session.rules.limit, documents=len(documents),
+        ),
+        "title",
+    )  # fmt: skip
+    if summary.embedded:
+        printer.text(
+            phrase(
+                "embedded {embedded:,} chunks, {tokens:,} tokens in {time} ({rate:.0f} tokens/s)",
+                embedded=summary.embedded, tokens=summary.tokens, time=clock(summary.seconds),
+                rate=summary.tokens / max(summary.seconds, 1e-9),
+            )
+        )  # fmt: skip
+    if summary.kept:
+        printer.text(phrase("{kept:,} chunks were there already", kept=summary.kept))
+    printer.text(
+        phrase(
+            "pooling {pooling}, chosen by {who}", pooling=settings.pooling, who=settings.pooled_by
+        ),
+        "dim",
+    )
+    for name, why in summary.skipped:
+        printer.text(phrase("left out: {name}: {why}", name=name, why=why), "warn")
+    for lost in session.stations.lost_names:
+        printer.text(phrase("{url} was lost on the way", url=lost), "warn")
+    if len(documents) > 1:
+        printer.table(
+            Table(
+                columns=(Column(phrase("document")), Column(phrase("chunks"), right=True),
+                         Column(phrase("tokens"), right=True)),
+                rows=[(Cell(each.name), Cell(f"{each.chunks:,}"), Cell(f"{each.tokens:,}"))
+                      for each in documents],
+            )
+        )  # fmt: skip
+    folder = str(shelf.path.parent)
+    printer.text(phrase("in {folder}: {files}", folder=folder, files=", ".join(written)), "dim")
+
+
+def show_plan(printer: Printer, session: Session, found: Sequence[Source]) -> int:
+    """Chunks counted exactly, memory from the ledger, nothing embedded."""
+    counted = [(source, *_counted(session, source)) for source in found]
+    chunks, tokens = sum(row[1] for row in counted), sum(row[2] for row in counted)
+    ledger = session.settings.ledger
+    if printer.json:
+        printer.document(
+            {
+                "schema": "kvwise/digest-plan/1", "chunks": chunks, "tokens": tokens,
+                "chunk_tokens": session.rules.limit, "basis": "measured",
+                "memory": [
+                    {"buffer": str(line.buffer), "total_bytes": line.total_bytes,
+                     "basis": "computed"} for line in ledger.lines
+                ],
+                "documents": [
+                    {"name": source.name, "bytes": source.size, "chunks": number, "tokens": count}
+                    for source, number, count in counted
+                ],
+            }
+        )  # fmt: skip
+        return 0
+    printer.text(
+        phrase(
+            "{chunks:,} chunks of at most {limit:,} tokens, {tokens:,} tokens in all",
+            chunks=chunks, limit=session.rules.limit, tokens=tokens,
+        ),
+        "title",
+    )  # fmt: skip
+    for line in ledger.lines:
+        printer.text(
+            phrase(
+                "{buffer}: {size} (computed)", buffer=line.buffer, size=size_of(line.total_bytes)
+            )
+        )
+    return 0
+
+
+def _counted(session: Session, source: Source) -> tuple[int, int]:
+    import tempfile  # noqa: PLC0415
+
+    from kvwise.digest.chunker import Chunker  # noqa: PLC0415
+    from kvwise.digest.extract import prepare  # noqa: PLC0415
+    from kvwise.digest.reading import Window  # noqa: PLC0415
+
+    chunks = tokens = 0
+    with tempfile.TemporaryDirectory() as folder:
+        text, _ = prepare(source.path, Path(folder), source.name)
+        with Window(text) as window:
+            for chunk in Chunker(window, session.tokenizer, session.rules):
+                chunks, tokens = chunks + 1, tokens + chunk.tokens
+    return chunks, tokens
+
+
+def search(shelf: Shelf, session: Session, question: str, number: int) -> list[Hit]:
+    """The nearest chunks."""
+    from kvwise.digest.search import nearest  # noqa: PLC0415
+
+    return nearest(shelf, session.query(question), number)
+
+
+def hits_json(shelf: Shelf, question: str, hits: Sequence[Hit]) -> dict[str, Any]:
+    """A search and what it found, with the text."""
+    from kvwise.digest.search import text_of  # noqa: PLC0415
+
+    return {
+        "question": question,
+        "hits": [
+            {
+                "document": hit.row.document, "chunk": hit.row.seq, "start": hit.row.start,
+                "end": hit.row.end, "section": hit.row.section, "page": hit.row.page,
+                "score": round(hit.score, 6), "text": text_of(shelf, hit.row),
+            }
+            for hit in hits
+        ],
+    }  # fmt: skip
+
+
+def show_hits(printer: Printer, shelf: Shelf, question: str, hits: Sequence[Hit]) -> None:
+    """Each with where it is, so that it can be found in the document."""
+    from kvwise.digest.search import text_of  # noqa: PLC0415
+
+    printer.text()
+    printer.text(phrase("nearest to: {question}", question=question), "title")
+    for number, hit in enumerate(hits, 1):
+        row = hit.row
+        place = f"{row.document} {row.start}-{row.end}"
+        if row.page is not None:
+            place += f" p. {row.page}"
+        if row.section:
+            place += f" [{row.section}]"
+        printer.text(f"{number}. {hit.score:.3f}  {place}", "good")
+        text = " ".join(text_of(shelf, row).split())
+        printer.text(text if len(text) <= _SHOWN else text[:_SHOWN] + " ...")

@@ -1,0 +1,240 @@
+"""`kvwise digest`: documents of any size to chunks, vectors, answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kvwise.cli._commands import command as make_command
+from kvwise.cli._count import model_file
+from kvwise.cli._request import (
+    DEVICE_OPTIONS,
+    ENGINE,
+    machine,
+    model_of,
+    read_launch,
+    with_model,
+)
+from kvwise.cli._shapes import Words
+from kvwise.cli.output import Printer
+from kvwise.errors import UsageError
+from kvwise.text import phrase
+from kvwise.units import clock
+
+if TYPE_CHECKING:
+    from kvwise.digest.fitting import Settings
+    from kvwise.digest.run import Pace, Summary
+    from kvwise.digest.session import Asked, Session
+    from kvwise.digest.shelf import Shelf
+    from kvwise.digest.sources import Source
+    from kvwise.engine.find import Engine
+    from kvwise.gguf.model import Model
+
+_OPTIONS = (
+    click.Argument(["documents"], nargs=-1, required=False, metavar="DOC..."),
+    click.Option(["--embed-model"], metavar="MODEL", help="The model that makes the vectors."),
+    click.Option(["--out"], metavar="FOLDER",
+                 help="Where chunks and vectors are kept [default: DOC.digest]."),
+    click.Option(["--chunk-tokens"], metavar="N", type=click.IntRange(2),
+                 help="Tokens of a chunk at most, with what the model adds [default: 512, or what "
+                 "the model was trained for]."),
+    click.Option(["--overlap"], metavar="N", type=click.IntRange(0), default=0,
+                 help="Tokens of a chunk that the next one repeats [default: 0]."),
+    click.Option(["--borders"], type=click.Choice(("sentence", "paragraph", "none")),
+                 default="sentence", help="Where a chunk should end; none = as full as can be "
+                 "[default: sentence]."),
+    click.Option(["--encoding"], metavar="NAME",
+                 help="Encoding of the documents [default: recognised]."),
+    click.Option(["--chunk-prefix"], metavar="TEXT", default="",
+                 help="What the model wants before each chunk, such as search_document:"),
+    click.Option(["--query-prefix"], metavar="TEXT", default="",
+                 help="What it wants before a question, such as search_query:"),
+    click.Option(["--normalize"], type=click.Choice(("euclidean", "none")), default="euclidean",
+                 help="Vectors of length 1, or as the model gives them [default: euclidean]."),
+    click.Option(["--servers"], metavar="URL,URL",
+                 help="llama-servers that run already with this model and --embedding."),
+    click.Option(["--search"], metavar="TEXT", help="Show the chunks nearest to a text."),
+    click.Option(["--top"], metavar="N", type=click.IntRange(1, 1000), default=5,
+                 help="How many [default: 5]."),
+    ENGINE,
+    *DEVICE_OPTIONS,
+    click.Option(["--fresh"], is_flag=True, help="Forget what the folder has and begin again."),
+    click.Option(["--dry-run"], is_flag=True, help="Count the chunks and say what it takes."),
+)  # fmt: skip
+_NORMALIZE = {"euclidean": 2, "none": -1}
+
+
+@make_command(
+    "Cut documents into chunks, embed them, pool them, search them.\n\n"
+    "Text, Markdown, HTML, PDF, DOCX, folders of them, or - for standard input. Chunks are exact "
+    "in the model's own tokens and end with sentences; each vector is on the disk when made, so "
+    "the same command goes on after any interruption, and only what changed is done again.",
+    *_OPTIONS,
+    examples=(
+        "kvwise digest book.txt --embed-model embed.gguf",
+        'kvwise digest book.txt --embed-model embed.gguf --search "who built the ark?"',
+        "kvwise digest papers/ --embed-model embed.gguf --chunk-tokens 256 --overlap 32",
+    ),
+)
+def command(
+    printer: Printer, *, words: list[str], documents: Sequence[str], **given: object
+) -> int:
+    asked = _Asked.of(words, documents, given)
+    return _run(printer, asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The command line, checked."""
+
+    words: list[str]
+    documents: tuple[str, ...]
+    folder: Path
+    embed_model: str
+    options: dict[str, object]
+
+    @classmethod
+    def of(cls, words: list[str], documents: Sequence[str], given: dict[str, object]) -> _Asked:
+        """Raises UsageError."""
+        embed_model = given["embed_model"]
+        if not isinstance(embed_model, str):
+            raise UsageError(
+                "no model to embed with", hint="--embed-model names a .gguf file, or hf:owner/repo"
+            )
+        out = given["out"]
+        if not documents and not isinstance(out, str):
+            raise UsageError("no document", hint="name files or folders, or - for standard input")
+        folder = Path(str(out)) if out else Path(_folder_name(documents[0]))
+        if folder.exists() and not folder.is_dir():
+            raise UsageError("--out {path} is no folder", path=str(folder))
+        if not documents and not folder.is_dir():
+            raise UsageError("{path} holds no digest", path=str(folder))
+        return cls(words, tuple(documents), folder, embed_model, dict(given))
+
+    def text(self, name: str) -> str:
+        value = self.options[name]
+        return value if isinstance(value, str) else ""
+
+    def number(self, name: str) -> int | None:
+        value = self.options[name]
+        return value if isinstance(value, int) else None
+
+    def how(self, threads: int) -> Asked:
+        """What the session needs to know."""
+        from kvwise.digest.session import Asked  # noqa: PLC0415
+
+        servers = tuple(url.strip() for url in self.text("servers").split(",") if url.strip())
+        return Asked(
+            overlap=self.number("overlap") or 0,
+            borders=self.text("borders"),
+            normalize=_NORMALIZE[self.text("normalize")],
+            chunk_prefix=self.text("chunk_prefix"),
+            query_prefix=self.text("query_prefix"),
+            threads=threads,
+            servers=servers,
+        )
+
+
+def _folder_name(document: str) -> str:
+    return "stdin.digest" if document == "-" else f"{Path(document).name or 'folder'}.digest"
+
+
+def _run(printer: Printer, asked: _Asked) -> int:
+    from kvwise.digest.place import LOG  # noqa: PLC0415
+    from kvwise.digest.session import Session, open_shelf  # noqa: PLC0415
+    from kvwise.digest.sources import sources  # noqa: PLC0415
+    from kvwise.engine.find import find  # noqa: PLC0415
+
+    engine = find(asked.text("engine") or None)
+    model, settings, threads = _settings(printer, asked, engine)
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    found = sources(asked.documents, asked.folder)
+    how = asked.how(threads)
+    with printer.working(phrase("loading {name}", name=model.called)):
+        session = Session(model, settings, how, engine, asked.folder / LOG)
+    with session:
+        if asked.options["dry_run"]:
+            from kvwise.cli._digest_view import show_plan  # noqa: PLC0415
+
+            return show_plan(printer, session, found)
+        with open_shelf(asked.folder, session, fresh=bool(asked.options["fresh"])) as shelf:
+            summary = _digest(printer, asked, session, shelf, found) if found else None
+            return _show(printer, asked, session, shelf, summary)
+
+
+def _settings(printer: Printer, asked: _Asked, engine: Engine) -> tuple[Model, Settings, int]:
+    """The model, the launch that fits, threads."""
+    from kvwise.digest.fitting import settings as settings_of  # noqa: PLC0415
+    from kvwise.probe.cores import cores as physical_cores  # noqa: PLC0415
+
+    ref, reading = read_launch(asked.words, asked.embed_model, asked.text("engine") or None)
+    model = model_of(ref)
+    model_file(model, "digest runs the real model: give a .gguf file on this machine")
+    launch = with_model(reading.launch, ref, model)
+    gpu = asked.options["gpu"]
+    there = machine(
+        gpu if isinstance(gpu, tuple) else (), bool(asked.options["cpu_only"]),
+        asked.text("ram") or None, asked.text("reserve") or None,
+        asked.text("device_file") or None, engine=engine,
+    )  # fmt: skip
+    made = settings_of(model, launch, asked.number("chunk_tokens"), there.devices, there.host)
+    for note in (*reading.notes, *made.notes):
+        printer.remark(note)
+    said = [value for flag, value in zip(launch.extra, launch.extra[1:], strict=False)
+            if flag in ("-t", "--threads")]  # fmt: skip
+    return model, made, int(said[0]) if said else physical_cores() or 0
+
+
+def _digest(
+    printer: Printer, asked: _Asked, session: Session, shelf: Shelf, found: Sequence[Source]
+) -> Summary:
+    from kvwise.digest.place import TEXTS  # noqa: PLC0415
+    from kvwise.digest.run import Digest  # noqa: PLC0415
+
+    total = sum(source.size for source in found)
+    with shelf.lock("digest"), printer.progress(phrase("cutting"), total) as bar:
+
+        def tell(pace: Pace) -> None:
+            bar(pace.done, _pace(pace))
+
+        run = Digest(
+            shelf, asked.folder / TEXTS, session.tokenizer, session.rules, session.stations,
+            encoding=asked.text("encoding") or None, progress=tell,
+        )  # fmt: skip
+        return run.run(found)
+
+
+def _pace(pace: Pace) -> Words:
+    if pace.left_s is None:
+        return phrase("{document}: {chunks:,} chunks", document=pace.document, chunks=pace.chunks)
+    return phrase(
+        "{document}: {chunks:,} chunks, {rate:.0f} tokens/s, {left} left",
+        document=pace.document, chunks=pace.chunks, left=clock(pace.left_s),
+        rate=pace.tokens / max(pace.seconds, 1e-9),
+    )  # fmt: skip
+
+
+def _show(
+    printer: Printer, asked: _Asked, session: Session, shelf: Shelf, summary: Summary | None
+) -> int:
+    from kvwise.cli import _digest_view as view  # noqa: PLC0415
+    from kvwise.digest.outputs import document_json, write_document  # noqa: PLC0415
+
+    document = document_json(shelf, view.made_json(session, summary))
+    if summary is not None:
+        written = view.write(printer, shelf, asked.folder)
+        write_document(document, asked.folder)
+        if not printer.json:
+            view.show(printer, session, shelf, summary, written)
+    if question := asked.text("search"):
+        hits = view.search(shelf, session, question, asked.number("top") or 5)
+        document = {**document, "search": view.hits_json(shelf, question, hits)}
+        if not printer.json:
+            view.show_hits(printer, shelf, question, hits)
+    if printer.json:
+        printer.document(document)
+    return 0

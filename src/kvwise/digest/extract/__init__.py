@@ -1,0 +1,158 @@
+"""From a document to a text whose bytes can be pointed at.
+
+Plain text and Markdown are read in place: offsets count the bytes of the file itself. Of any other
+format the text is written to a UTF-8 file once, and offsets count there. Headings and pages go to
+a list beside it, so that each chunk can say where it comes from. A format is one file here with a
+row in `FORMATS`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from kvwise.digest.reading import DIRECT, Text
+from kvwise.errors import SourceError
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The next stretch of text. `heading` = (level from 1, title) when it is one, `page` from 1
+    when a page begins with it."""
+
+    text: str
+    heading: tuple[int, str] | None = None
+    page: int | None = None
+
+
+Reader = Callable[[Path, str | None], Iterator[Piece]]
+"""Of a file and its encoding, if the user named one; raises SourceError."""
+
+FORMATS = {
+    ".txt": "plain", ".text": "plain", ".log": "plain", ".rst": "plain", ".org": "plain",
+    ".tex": "plain", ".csv": "plain", ".srt": "plain",
+    ".md": "markdown", ".markdown": "markdown", ".mkd": "markdown",
+    ".html": "html", ".htm": "html", ".xhtml": "html",
+    ".pdf": "pdf",
+    ".docx": "docx",
+}  # fmt: skip
+"""File name endings that a folder is searched for."""
+
+IN_PLACE = ("plain", "markdown")
+
+
+def kind_of(path: Path) -> str:
+    """The format by the first bytes, then by the name; `plain` for anything else."""
+    with _opened(path) as file:
+        head = file.read(1024)
+    if head.startswith(b"%PDF-"):
+        return "pdf"
+    named = FORMATS.get(path.suffix.lower())
+    if head.startswith(b"PK\x03\x04"):
+        return "docx" if named == "docx" else "zip"
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:15].lower()
+    if named is None and start.startswith((b"<!doctype html", b"<html")):
+        return "html"
+    return named or "plain"
+
+
+def prepare(path: Path, folder: Path, name: str, encoding: str | None = None) -> tuple[Text, Path]:
+    """The text of a document and the file of its headings and pages, both ready to be read.
+
+    Files of our own go to `folder`. Raises SourceError.
+    """
+    kind = kind_of(path)
+    if kind == "zip":
+        raise SourceError("{path} is a packed file, no document", path=str(path))
+    marks = folder / f"{name}.marks.jsonl"
+    marks.parent.mkdir(parents=True, exist_ok=True)
+    module = importlib.import_module(f"kvwise.digest.extract.{kind}")
+    if kind in IN_PLACE:
+        from kvwise.digest.extract.encodings import text_of  # noqa: PLC0415
+
+        text = text_of(path, encoding)
+        if text.encoding in DIRECT:
+            _write_marks(marks, module.marks(text))
+            return text, marks
+    target = folder / f"{name}.txt"
+    _spool(module.pieces(path, encoding), target, marks)
+    return Text(target), marks
+
+
+def _spool(pieces: Iterator[Piece], target: Path, marks: Path) -> None:
+    part, at = target.with_suffix(".part"), 0
+    found: list[tuple[int, Piece]] = []
+    with part.open("wb") as file:
+        for piece in pieces:
+            data = piece.text.encode("utf-8", "replace")
+            if piece.heading or piece.page is not None:
+                found.append((at, Piece("", piece.heading, piece.page)))
+            file.write(data)
+            at += len(data)
+        file.flush()
+        os.fsync(file.fileno())
+    _write_marks(marks, iter(found))
+    part.replace(target)
+
+
+def _write_marks(path: Path, found: Iterator[tuple[int, Piece]]) -> None:
+    part = path.with_suffix(".part")
+    with part.open("w", encoding="utf-8") as file:
+        for at, piece in found:
+            file.write(json.dumps([at, piece.heading, piece.page], ensure_ascii=False) + "\n")
+    part.replace(path)
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a byte of a text is: asked in ascending order."""
+
+    section: str = ""
+    page: int | None = None
+
+
+class Marks:
+    """The headings and pages of a text, read as the chunks pass by."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open(encoding="utf-8")
+        self._next = self._read()
+        self._titles: list[tuple[int, str]] = []
+        self._page: int | None = None
+
+    def at(self, offset: int) -> Place:
+        """The headings above `offset`, outermost first, and its page."""
+        while self._next is not None and self._next[0] <= offset:
+            _, heading, page = self._next
+            if heading is not None:
+                level, title = heading
+                self._titles = [each for each in self._titles if each[0] < level]
+                self._titles.append((level, title))
+            if page is not None:
+                self._page = page
+            self._next = self._read()
+        return Place(" > ".join(title for _, title in self._titles), self._page)
+
+    def _read(self) -> tuple[int, tuple[int, str] | None, int | None] | None:
+        line = self._file.readline()
+        if not line:
+            return None
+        at, heading, page = json.loads(line)
+        return int(at), None if heading is None else (int(heading[0]), str(heading[1])), page
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise SourceError(
+            "{path} cannot be read: {why}", path=str(path), why=error.strerror
+        ) from error

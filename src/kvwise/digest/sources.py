@@ -1,0 +1,109 @@
+"""Which documents a command line means: files, folders, standard input."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvwise.digest.extract import FORMATS
+from kvwise.errors import SourceError, UsageError
+
+STDIN = "-"
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A document: `name` within the digest, `path` of its file, `size` in bytes."""
+
+    name: str
+    path: Path
+    size: int
+
+    def stamp(self) -> str:
+        """What tells it from a changed one: all of its bytes. Raises SourceError."""
+        digest = hashlib.sha256()
+        try:
+            with self.path.open("rb") as file:
+                while block := file.read(_BLOCK):
+                    digest.update(block)
+        except OSError as error:
+            raise SourceError(
+                "{path} cannot be read: {why}", path=str(self.path), why=error.strerror
+            ) from error
+        return digest.hexdigest()[:32]
+
+
+def sources(words: Sequence[str], folder: Path) -> list[Source]:
+    """The documents in the order named; a folder's files by name. Standard input is kept in
+    `folder`, because it cannot be read twice. Raises SourceError, UsageError."""
+    found: list[Source] = []
+    for word in words:
+        if word == STDIN:
+            found.append(_from_stdin(folder))
+            continue
+        path = Path(word)
+        if path.is_dir():
+            inside = list(_inside(path, path.resolve().name))
+            if not inside:
+                raise SourceError(
+                    "{path} has no document in it", path=word, known=" ".join(sorted(FORMATS)),
+                    hint="file names must end with one of {known}",
+                )  # fmt: skip
+            found += inside
+        else:
+            found.append(Source(path.name, path, _size(path)))
+    return _told_apart(found)
+
+
+def _inside(root: Path, label: str) -> Iterator[Source]:
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            path = Path(folder) / name
+            known = path.suffix.lower() in FORMATS and not name.startswith(".")
+            if known and path.is_file():
+                relative = path.relative_to(root).as_posix()
+                yield Source(f"{label}/{relative}", path, _size(path))
+
+
+def _size(path: Path) -> int:
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise SourceError(
+            "{path} cannot be read: {why}", path=str(path), why=error.strerror
+        ) from error
+    if not path.is_file():
+        raise SourceError("{path} is no file", path=str(path), hint="pipes go to - (stdin)")
+    return state.st_size
+
+
+def _from_stdin(folder: Path) -> Source:
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("- means standard input, and nothing is piped in")
+    folder.mkdir(parents=True, exist_ok=True)
+    target, part = folder / "stdin.input", folder / "stdin.part"
+    with part.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file, _BLOCK)
+    part.replace(target)
+    return Source("stdin", target, target.stat().st_size)
+
+
+def _told_apart(found: Sequence[Source]) -> list[Source]:
+    """The same file once; files of the same name with more of their path."""
+    unique: dict[Path, Source] = {}
+    for source in found:
+        unique.setdefault(source.path.resolve(), source)
+    names = [source.name for source in unique.values()]
+    return [
+        source
+        if names.count(source.name) == 1
+        else Source(path.as_posix().lstrip("/"), source.path, source.size)
+        for path, source in unique.items()
+    ]
