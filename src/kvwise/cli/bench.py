@@ -158,7 +158,7 @@ def _bases(
     for name in names or (None,):
         ref, reading = read_launch(words, name, engine)
         model = model_of(ref)
-        model_file(model, "bench loads the real weights: give a .gguf file on this machine")
+        model_file(model, hint="bench loads the real weights: give a .gguf file on this machine")
         launch = with_model(reading.launch, ref, model)
         if "n_seq_max" not in reading.origins:  # llama-bench has one sequence
             launch = change(launch, n_seq_max=1, kv_unified=False)
