@@ -48,6 +48,17 @@ def test_wordings_of_public_issues_keep_their_kind(case: dict[str, Any]) -> None
     assert first.memory_is_the_cause == case["memory_is_the_cause"]
 
 
+@pytest.mark.parametrize(
+    "case",
+    json.loads((LOGS / "healthy.json").read_text("utf-8")),
+    ids=lambda case: case["source"],
+)
+def test_nothing_is_blamed_in_healthy_lines_of_public_issues(case: dict[str, Any]) -> None:
+    found = diagnose(case["log"], numbers=False)
+    assert found.blamed == ()
+    assert found.outcome in ("ok", "unknown")
+
+
 @pytest.mark.parametrize("path", PROVOKED, ids=lambda path: path.stem)
 def test_a_provoked_failure_is_named(path: Path) -> None:
     name, found = name_of(path), seen(path)

@@ -14,6 +14,7 @@ from kvwise.engine import events as ev
 from kvwise.engine.wordings import (
     Wording,
     devices,
+    endings,
     files,
     general,
     memory,
@@ -39,7 +40,15 @@ def _rows(*tables: Iterable[Wording]) -> tuple[Row, ...]:
     )
 
 
-ROWS = _rows(memory.ROWS, files.ROWS, requests.ROWS, speculation.ROWS, devices.ROWS, general.ROWS)
+ROWS = _rows(
+    memory.ROWS,
+    files.ROWS,
+    requests.ROWS,
+    speculation.ROWS,
+    endings.ROWS,
+    devices.ROWS,
+    general.ROWS,
+)
 REMARKS = _rows(remarks.ROWS)
 
 

@@ -51,6 +51,13 @@ def _harmless(case: Case) -> Hit | None:
     return Hit(_quiet(case) - 0.05, tuple(lines[:3]), {"what": lines[0].fields.get("what", "?")})
 
 
+def _harmless_error(case: Case) -> Hit | None:
+    lines = case.all("harmless_error")
+    if not lines:
+        return None
+    return Hit(_quiet(case), tuple(lines[:2]), {"what": lines[0].fields.get("what", "?")})
+
+
 def _no_draft(case: Case) -> Hit | None:
     lines = case.all("speculation_line") if case.loaded.speculation == "" else []
     if not lines or case.beside & {"draft", "mtp"} or case.loaded.failures:
@@ -111,6 +118,13 @@ RULES: tuple[Rule, ...] = (
         _harmless,
         template("this line is harmless: {what}"),
         (remedy("nothing to mend"),),
+    ),
+    Rule(
+        "harmless-error",
+        "benign-error-line",
+        _harmless_error,
+        template("this line looks like an error and is none: {what}"),
+        (remedy("nothing to mend; newer builds do not print it"),),
     ),
     Rule(
         "no-draft",

@@ -204,7 +204,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "bad-request",
         "request-refused",
-        seen("request_bad", "batch_bad", confidence=FAIR),
+        seen("request_bad", "batch_bad", "batch_above", confidence=FAIR),
         template("the server refused what the request contained"),
         (remedy("look at the request: tokens of another model, a grammar that does not parse"),),
     ),

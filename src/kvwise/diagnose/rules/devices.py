@@ -40,7 +40,9 @@ def _cuda(words: tuple[str, ...], confidence: float) -> object:
 def _crash(case: Case) -> Hit | None:
     """The engine crashed, and nothing before it says why."""
     lines = [each for each in case.all("assert", "crashed") if "n_ubatch" not in each.text]
-    if not lines or case.has("device_lost", "no_kernel", "cpu_instructions"):
+    if not lines or case.has(
+        "device_lost", "no_kernel", "cpu_instructions", "no_gpu", "library_missing"
+    ):
         return None
     alone = not failed(case) and not case.has("gpu_oom", "v_quant_needs_flash_attn")
     return Hit(POSSIBLE if alone else 0.2, tuple(lines[:3]))
@@ -48,7 +50,15 @@ def _crash(case: Case) -> Hit | None:
 
 def _no_gpu(case: Case) -> Hit | None:
     lines = case.all("no_gpu")
+    if not lines and case.opened and not case.loaded.devices:
+        lines = case.all("gpu_dropped")  # no other backend took one either
     return Hit(LIKELY, tuple(lines[:3])) if lines else None
+
+
+def _libraries(case: Case) -> Hit | None:
+    lines = case.all("library_missing")
+    library = next((each.fields["library"] for each in lines if "library" in each.fields), "?")
+    return Hit(LIKELY, tuple(lines[:3]), {"library": library}) if lines else None
 
 
 def _instructions(case: Case) -> Hit | None:
@@ -149,6 +159,17 @@ RULES: tuple[Rule, ...] = (
         seen("no_backend", confidence=SURE),
         template("the engine found none of its own backends, not even the processor's"),
         (remedy("keep its libraries beside the program"),),
+    ),
+    Rule(
+        "libraries",
+        "engine-incomplete",
+        _libraries,
+        template("a library that the engine needs is missing or is not the right one: {library}"),
+        (
+            remedy("keep the engine's own libraries beside the program", "LD_LIBRARY_PATH=FOLDER"),
+            remedy("install what is missing: the CUDA or Visual C++ runtime, libgomp1"),
+            remedy("take the package made for this system"),
+        ),
     ),
     Rule(
         "rpc",

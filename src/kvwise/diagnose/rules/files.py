@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from kvwise.diagnose.case import Case
 from kvwise.diagnose.finding import FAIR, POSSIBLE, SURE, Hit, Rule
 from kvwise.diagnose.rules.asking import remedy, seen
 from kvwise.text import template
+
+_PIECE = re.compile(r"\.gguf[.-](?:part-?\w{1,6}|split-[a-z]{1,2})$", re.ASCII)
 
 
 def _missing(case: Case) -> Hit | None:
@@ -34,6 +38,17 @@ def _merged(case: Case) -> Hit | None:
     if want <= 1.5 * got and got <= 1.5 * want:
         return None
     return Hit(0.9, tuple(lines[:2]), dict(lines[0].fields))
+
+
+def _unjoined(case: Case) -> Hit | None:
+    """A piece of a file was opened as if it were the whole."""
+    pieces = case.all("joined_part")
+    lines = case.all("data_cut", "header_cut", "not_gguf")
+    opened = [load.path for load in case.loaded.models if _PIECE.search(load.path)]
+    names = [each.fields["path"] for each in pieces] + opened
+    if not names or not lines:
+        return None
+    return Hit(0.97, (*pieces[:1], *lines[:2]), {"path": names[0]})
 
 
 def _mapping(case: Case) -> Hit | None:
@@ -116,6 +131,16 @@ RULES: tuple[Rule, ...] = (
             "the wrong way"
         ),
         (remedy("join parts with llama-gguf-split --merge, or give the first of them"),),
+    ),
+    Rule(
+        "unjoined",
+        "split-missing",
+        _unjoined,
+        template("{path} is one piece of a file that was cut up; the pieces were not put together"),
+        (
+            remedy("put the pieces together in their order", "cat MODEL.gguf.part* > MODEL.gguf"),
+            remedy("or take a model split into 00001-of-0000N.gguf files"),
+        ),
     ),
     Rule(
         "architecture",

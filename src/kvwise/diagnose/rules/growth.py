@@ -28,8 +28,9 @@ _MANY_MIB = 2048
 def _late(case: Case) -> list[Seen]:
     """Lines of a failed allocation that came after the load, or whose place nobody knows."""
     lines = []
+    sized = case.has("device_alloc", "weights_alloc")  # a load asks for buffers of a known size
     for each in case.all(*_LATE):
-        unknown = each.stage == START and each.code in ("gpu_oom", "vk_oom")
+        unknown = each.stage == START and each.code in ("gpu_oom", "vk_oom") and not sized
         bare = each.code == "gpu_oom" and not failed(case)
         if at_run(each) or unknown or bare or decoding(case, [each]):
             lines.append(each)

@@ -26,6 +26,10 @@ ROWS: tuple[Wording, ...] = (
      r"ailed to initialize the context: (?P<reason>.{1,300})"),
     ("model_load", "error loading model", r"error loading model: (?P<reason>.{1,300})"),
     ("model_load", "failed to load model", r"failed to load model(?: '(?P<path>[^']{0,300})')?"),
+    ("model_load", "ould not load model", r"could not load model: (?P<reason>.{1,300})"),
+    ("model_load", "ailed to load model: ", r"Failed to load model: (?P<reason>.{1,300})"),
+    ("model_load", "Could not load", r"Could not load (?:Llama |text )?model(?: from path)?:? ?(?P<reason>.{1,300})"),
+    ("model_load", "ailed to load model from file", r"(?P<reason>Failed to load model from file.{0,200})"),
     ("context_made", "failed to create ", r"failed to create (?:llama_)?context(?: with model)?"),
     ("server_exit", "exiting due to", r"exiting due to (?P<reason>.{1,120})"),
 )  # fmt: skip

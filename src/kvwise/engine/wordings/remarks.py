@@ -34,6 +34,10 @@ ROWS: tuple[Wording, ...] = (
     ("harmless", "not expose the server", r"(?P<what>do not expose the server)"),
     ("harmless", "attribute to USER_DEFINED", r"(?P<what>setting token .{1,80} attribute)"),
     ("harmless", "audio input is in experimental stage", r"(?P<what>audio input is in experimental stage)"),
+    ("harmless", "context size too large for model", r"(?P<what>requested context size too large for model)"),
+    ("harmless_error", "passed to init_tensor", r"(?P<what>Null buffer for tensor passed to init_tensor)"),
+    ("gpu_dropped", "unsupported GPU", r"ggml_\w+: unsupported GPU '?(?P<device>[^']{1,80})"),
+    ("joined_part", ".gguf", r"(?P<path>\S{0,200}\.gguf[.-](?:part-?\d{1,3}(?:of\d{1,3})?|part-?[a-z]{1,2}|split-[a-z]{1,2}))\b"),
     ("harmless", "fallback to gguf", r"(?P<what>key not found).{0,40}fallback"),
     ("harmless", "key not found", r"msg=\"(?P<what>key (?:with type )?not found)\""),
     # -- settings that change what happens --------------------------------------------------------------

@@ -1,0 +1,57 @@
+"""How a process ended, in the words of whoever started it: one table of statuses, many wordings.
+
+Windows gives NTSTATUS values as hexadecimal, unsigned, signed, or (Node, LM Studio) as a rounded
+64-bit number; shells add 128 to a signal; Python makes it negative.
+"""
+
+from __future__ import annotations
+
+from kvwise.engine.wordings import Wording
+
+_STATUSES = {
+    "cpu_instructions": ("-4", "132", 0xC000001D),
+    "killed": ("-9", "137", 0xC0000017, 0xC000012D),  # no memory; the commit limit
+    "library_missing": ("126", "127", 0xC0000135, 0xC0000139, 0xC000007B, 0xC0000142),
+    "crashed": (
+        "-6", "134", "-7", "135", "-11", "139", "18446744073709515000",
+        0xC0000005, 0xC0000409, 0xC0000374, 0xC00000FD, 0x80000003,
+    ),
+}  # fmt: skip
+"""Code of the failure -> statuses: a number as written, or an NTSTATUS in all its spellings."""
+
+_SAID = (
+    ("it code", r"[Ee]xit(?:s|ed)?(?: with)?(?: exit)? [Cc]ode"),
+    ("it Code", r"Exit Code"),
+    ("it status", r"exit(?:ed with)? status"),
+    ("ith code", r"(?:exited|finished|terminated|ended|died) with code"),
+    ("no longer running", r"no longer running"),
+    ("WinError", r"WinError"),
+    ("ows Error", r"Windows Error"),
+    ("unix_wait_status", r"unix_wait_status"),
+)
+_BETWEEN = r"\W{0,6}(?:is )?\(?"
+_NODE_DIGITS = 17
+"""A double holds no more digits of a 64-bit number: the rest is printed as zeros."""
+
+
+def _spellings(status: str | int) -> tuple[str, ...]:
+    if isinstance(status, str):
+        return (status,)
+    signed = status - (1 << 32)
+    wide = str((1 << 64) + signed)
+    return (f"0[xX](?i:{status:x})", str(status), str(signed), wide, wide[:_NODE_DIGITS] + r"\d{3}")
+
+
+def _rows() -> tuple[Wording, ...]:
+    rows = []
+    for code, statuses in _STATUSES.items():
+        numbers = "|".join(text for each in statuses for text in _spellings(each))
+        for needle, said in _SAID:
+            if code == "killed" and needle == "WinError":
+                continue
+            end = r"(?![\d.x])"
+            rows.append((code, needle, rf"{said}{_BETWEEN}(?P<status>{numbers}){end}"))
+    return tuple(rows)
+
+
+ROWS: tuple[Wording, ...] = _rows()
