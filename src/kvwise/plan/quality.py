@@ -46,6 +46,9 @@ on V (ggml-org/llama.cpp#7412)."""
 _LEAST_AGREEMENT = (0.99, 0.97, 0.90)
 """Share of tokens whose most likely successor stays the same, for the same classes."""
 
+_ROUNDING = 1e-9
+"""1 - 0.99 is no 0.01 in binary."""
+
 
 def quality_of(type_k: str, type_v: str) -> str:
     """The class of a pair of cache types; K weighs more than V."""
@@ -68,22 +71,39 @@ class Fidelity:
     """What a measurement found of a pair of cache types on one model, against f16.
 
     `divergence` is the mean KL divergence in nats, `agreement` the share of equal top tokens
-    (0 to 1), None = not measured.
+    (0 to 1), None = not measured. `noise` and `noise_agreement` are the same of f16 against f16
+    with another batch size: what the model's own rounding does. `broken` = its answers were empty
+    or ran in circles where those of f16 did not.
     """
 
     type_k: str
     type_v: str
     divergence: float
     agreement: float | None = None
+    noise: float = 0.0
+    noise_agreement: float | None = None
+    broken: bool = False
+
+    @property
+    def excess(self) -> float:
+        """Divergence beyond the noise, in nats."""
+        return max(0.0, self.divergence - self.noise)
+
+    @property
+    def changed(self) -> float | None:
+        """Share of top tokens that change beyond the noise; None = not measured."""
+        if self.agreement is None:
+            return None
+        noise = 0.0 if self.noise_agreement is None else 1 - self.noise_agreement
+        return max(0.0, 1 - self.agreement - noise)
 
 
 def class_of(found: Fidelity) -> str:
-    """The class that a measurement earns: by the worse of its two figures."""
-    by_divergence = sum(found.divergence > most for most in _MOST_DIVERGENCE)
-    by_agreement = 0
-    if found.agreement is not None:
-        by_agreement = sum(found.agreement < least for least in _LEAST_AGREEMENT)
-    return CLASSES[max(by_divergence, by_agreement)]
+    """The class that a measurement earns: by the worse of its two figures, beyond the noise."""
+    by_divergence = sum(found.excess > most for most in _MOST_DIVERGENCE)
+    changed = found.changed or 0.0
+    by_agreement = sum(changed > 1 - least + _ROUNDING for least in _LEAST_AGREEMENT)
+    return CLASSES[-1 if found.broken else max(by_divergence, by_agreement)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,71 @@
+"""The verdict on a setting, in one word, and why.
+
+| verdict | class of the planner | divergence beyond the noise | top tokens changed beyond it |
+|---|---|---|---|
+| lossless | lossless | at most 0.001 nats | at most 1 % |
+| high | high | 0.01 | 3 % |
+| medium | medium | 0.1 | 10 % |
+| broken | low | more | more; or answers that are empty or in a loop where f16's are not |
+
+The worse of the two figures decides (`plan.quality.class_of`). A needle, or a sum, that f16 gets
+right and the setting does not makes it `medium` at best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvwise.plan.quality import Fidelity, class_of
+from kvwise.quality.prompts import Outcome
+from kvwise.text import Phrase, phrase
+
+VERDICTS = ("lossless", "high", "medium", "broken")
+_OF_CLASS = {"lossless": "lossless", "high": "high", "medium": "medium", "low": "broken"}
+_MEDIUM = VERDICTS.index("medium")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`name` is one of VERDICTS; `why` says what decided, most important first."""
+
+    name: str
+    why: tuple[Phrase, ...]
+
+
+def verdict(found: Fidelity, outcomes: Sequence[Outcome] = ()) -> Verdict:
+    """What a setting earns by its divergence and by its answers."""
+    place = VERDICTS.index(_OF_CLASS[class_of(found)])
+    why: list[Phrase] = []
+    for each in outcomes:
+        if each.broken:
+            place = len(VERDICTS) - 1
+            why.append(_broken(each))
+        elif each.lost:
+            place = max(place, _MEDIUM)
+            why.append(phrase("{name}: wrong, where f16 is right", name=each.name))
+        elif each.cut:
+            why.append(phrase("{name}: did not come to an end, where f16 did", name=each.name))
+    why.append(_by_figures(found))
+    return Verdict(VERDICTS[place], tuple(why))
+
+
+def _broken(found: Outcome) -> Phrase:
+    if found.loop is None:
+        return phrase("{name}: an empty answer, where f16 gives one", name=found.name)
+    return phrase(
+        "{name}: repeats the same {period} tokens from token {start} on, where f16 does not",
+        name=found.name, period=found.loop.period, start=found.loop.start,
+    )  # fmt: skip
+
+
+def _by_figures(found: Fidelity) -> Phrase:
+    if found.excess == 0.0 and not found.changed:
+        return phrase("within the model's own noise")
+    changed = found.changed
+    if changed is None:
+        return phrase("divergence {excess:.4f} beyond the noise", excess=found.excess)
+    return phrase(
+        "divergence {excess:.4f} and {changed:.1%} of the top tokens beyond the noise",
+        excess=found.excess, changed=changed,
+    )  # fmt: skip
