@@ -91,32 +91,35 @@ def _cache(launch: Launch, context: ContextLoad) -> list[Effect]:
 
 
 def _flash(launch: Launch, context: ContextLoad) -> list[Effect]:
-    used = context.flash_attn
-    if used is None:
-        return []
-    if launch.flash_attn == "on" and not used:
+    """The log has the setting that came through, and for `auto` what became of it."""
+    said = context.facts.get("flash_attn", "")
+    on = context.flash_attn
+    if on is None and said not in ("auto", "-1", ""):
+        on = said in ("enabled", "1", "true", "on")
+    if launch.flash_attn == "on" and on is False:
         return [Effect("flash_attn", phrase("flash attention was asked for and is off"))]
-    if launch.flash_attn == "off" and used:
+    if launch.flash_attn == "off" and on:
         return [Effect("flash_attn", phrase("flash attention was to be off and is on"))]
-    if launch.flash_attn == "auto" and not used:
+    if launch.flash_attn == "auto" and on is False:
         return [Effect("flash_attn_auto", phrase("flash attention became off here"), lost=False)]
     return []
 
 
 def _sizes(launch: Launch, context: ContextLoad) -> list[Effect]:
+    """A batch is never larger than the context: that is known, and told of the micro-batch."""
     found = []
-    for name, flag in (("n_ctx", "-c"), ("n_batch", "-b"), ("n_ubatch", "-ub")):
+    n_ctx = _fact(context, "n_ctx")
+    if n_ctx and launch.n_ctx and n_ctx > launch.n_ctx:
+        text = phrase("the context of {asked} became {used}", asked=launch.n_ctx, used=n_ctx)
+        found.append(Effect("context_padded", text, lost=False))
+    for name, flag in (("n_batch", "-b"), ("n_ubatch", "-ub")):
         used, asked = _fact(context, name), getattr(launch, name)
-        if used is None or not asked or used == asked:
+        if used is None or used == asked:
             continue
-        if name == "n_ctx":
-            if launch.tool == "llama-bench" or used - asked < 0:
-                continue
-            text = phrase("the context of {asked} became {used}", asked=asked, used=used)
-            found.append(Effect("context_padded", text, lost=False))
-        elif launch.tool == "llama-server":
+        known = used == min(asked, n_ctx or asked, launch.n_batch)
+        if not known or name == "n_ubatch":
             text = phrase("{flag} {asked} became {used}", flag=flag, asked=asked, used=used)
-            found.append(Effect("batch_cut", text))
+            found.append(Effect("batch_cut", text, lost=not known or used < asked))
     return found
 
 
