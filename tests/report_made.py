@@ -79,7 +79,7 @@ def bench(
 def failed(model: ModelSeen = QWEN) -> Measurement:
     """A setting that did not load, with the doctor's finding."""
     finding = {
-        "kind": "out_of_vram", "title": "not enough GPU memory",
+        "kind": "kv-alloc-oom", "title": "the KV cache does not fit",
         "cause": "the KV cache of 9,216.0 MiB does not fit into the 7,078.0 MiB that were free",
         "confidence": "high",
     }  # fmt: skip
@@ -113,7 +113,7 @@ def tuning(model: ModelSeen = QWEN) -> list[Measurement]:
     return [
         Measurement(
             "tune", AT + place, MACHINE, BENCH, model,
-            {"type_k": "f16", "type_v": "f16", "n_threads": 1 + place % 8,
+            {"type_k": "f16", "type_v": "f16", "n_threads": 1 + place % 5,
              "n_ubatch": 64 << (place % 4)},
             {"metric": "decode", "n_gen": 128}, samples(speed, 3),
         )

@@ -77,16 +77,26 @@ class Report:
 
 
 def word(words: Words, language: str) -> str:
-    """A phrase in the language; a plain string (a name out of a file) as it is."""
-    return say(words, language) if isinstance(words, Phrase) else words
+    """A phrase in the language, or a plain string (a name out of a file); characters that turn text
+    around or steer a terminal are written as escapes."""
+    return visible(say(words, language) if isinstance(words, Phrase) else words)
+
+
+def visible(text: str) -> str:
+    """A text of printable characters only: others end the drawing library's process."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 def worded(value: Any, language: str) -> Any:
     """A specification with its phrases in the language."""
-    if isinstance(value, Phrase):
-        return say(value, language)
+    if isinstance(value, Phrase | str):
+        return word(value, language)
     if isinstance(value, Mapping):
         return {name: worded(each, language) for name, each in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, Sequence):
         return [worded(each, language) for each in value]
     return value

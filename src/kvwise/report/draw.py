@@ -20,6 +20,7 @@ from kvwise.report.document import Picture, word, worded
 from kvwise.report.theme import CONFIG, LIGHT, SCHEMA, coloured, variables, with_colours
 
 _MARK = re.compile(r'<(\w+) ([^>]*\brole="graphics-symbol"[^>]*)/>')
+_IDS = re.compile(r'(\bid="|url\(#|href="#)')
 _SAYS = re.compile(r'aria-label="([^"]*)"')
 _CHINESE = re.compile(
     "cjk|wqy|hans|sourcehan|noto ?sans ?sc|droidsansfallback|uming|ukai|simsun|msyh|simhei|deng"
@@ -37,12 +38,14 @@ def check() -> None:
         )
 
 
-def svg(picture: Picture, language: str) -> str:
-    """The drawing as an element of a page, coloured by the page's variables."""
+def svg(picture: Picture, language: str, number: int = 0) -> str:
+    """The drawing as an element of a page, coloured by the page's variables; `number` tells its
+    names from those of other drawings on the page."""
     import vl_convert  # noqa: PLC0415  (83 MB, an extra)
 
     drawing = vl_convert.vegalite_to_svg(worded(picture.spec, language), vl_version="6.4")
     drawing = with_colours(_with_titles(drawing), variables())
+    drawing = _IDS.sub(rf"\g<1>p{number}-", drawing)
     label = escape(word(picture.says, language), {'"': "&quot;"})
     return drawing.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
 

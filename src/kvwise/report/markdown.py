@@ -11,7 +11,6 @@ from kvwise.text import phrase, say
 
 MARK = "<!-- kvwise report -->"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
 
 
 def markdown(report: Report, language: str) -> str:
@@ -59,8 +58,4 @@ def _row(cells: Iterator[str] | list[str]) -> str:
 
 def escape(text: str) -> str:
     """A text that Markdown and HTML inside it leave as it is, on one line."""
-    return (
-        _SPECIAL.sub(r"\\\1", _CONTROLS.sub(" ", text))
-        .replace("\\<", "&lt;")
-        .replace("\\>", "&gt;")
-    )
+    return _SPECIAL.sub(r"\\\1", text).replace("\\<", "&lt;").replace("\\>", "&gt;")

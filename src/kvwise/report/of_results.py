@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from kvwise.diagnose.titles import TITLES
 from kvwise.report.charts.contexts import Curve, contexts
 from kvwise.report.charts.memory import memory
 from kvwise.report.charts.overview import VERDICTS, overview
@@ -11,7 +13,7 @@ from kvwise.report.charts.runs import search, speculation
 from kvwise.report.charts.tradeoff import pareto, tradeoff
 from kvwise.report.document import Block, Bullets, Grid, Heading, Picture, Report, Section, Words
 from kvwise.report.lines import Group, Line, groups, newest
-from kvwise.results import Measurement, to_json
+from kvwise.results import Machine, Measurement, to_json
 from kvwise.results.files import csv_text
 from kvwise.results.label import labels, metric_of
 from kvwise.results.wording import number, outcome, when, with_spread
@@ -34,7 +36,8 @@ def results_report(
         ("embedding", None, phrase("Embedding")),
         ("tune", search, phrase("Tuning")),
     ):
-        some = [each for each in newest(found) if each.kind == kind]
+        members_of = list if kind == "tune" else newest  # a search may ask again
+        some = [each for each in members_of(found) if each.kind == kind]
         made += [_plain_section(name, members, picture) for members in _by_model(some)]
     document = {"schema": SCHEMA, "results": [to_json(each) for each in found]}
     return Report(
@@ -53,20 +56,11 @@ def _facts(found: Sequence[Measurement]) -> tuple[tuple[Words, Words], ...]:
     """Who measured what, when: what all sections share is said once, here."""
     rows: list[tuple[Words, Words]] = []
     machines = {each.machine.id: each.machine for each in found}
-    for machine in machines.values():
-        cards = " + ".join(
-            f"{each.name} ({each.total_bytes / MIB:,.0f} MiB)" for each in machine.devices
-        )
-        cpu = phrase("{cpu}, {cores} cores", cpu=machine.cpu, cores=machine.cores)
-        what = phrase("{cards}; {cpu}", cards=cards, cpu=cpu) if cards else cpu
-        rows.append((phrase("machine"), phrase("{name}: {text}", name=machine.name or machine.id,
-                                               text=what)))  # fmt: skip
-        rows += [(phrase("driver"), each.driver) for each in machine.devices if each.driver]
+    rows += [(phrase("machine"), _machine_words(machine)) for machine in machines.values()]
     engines = dict.fromkeys(
-        (each.engine.tool, each.engine.build, each.engine.kind) for each in found
+        f"{each.engine.tool} {each.engine.build or '?'} ({each.engine.kind})" for each in found
     )
-    for tool, build, kind in engines:
-        rows.append((phrase("engine"), f"{tool} {build or '?'} ({kind})"))
+    rows.append((phrase("engine"), ", ".join(engines)))
     models = {each.model.fingerprint: each.model for each in found}
     for model in models.values():
         rows.append((phrase("model"), phrase("{name}: {architecture}, {size} MiB of weights",
@@ -80,6 +74,19 @@ def _facts(found: Sequence[Measurement]) -> tuple[tuple[Words, Words], ...]:
     rows.append((phrase("samples"), phrase("{count} counted, {flagged} set aside",
                  count=count, flagged=flagged)))  # fmt: skip
     return tuple(rows)
+
+
+def _machine_words(machine: Machine) -> Phrase:
+    """`desk: RTX 4060 (8,188 MiB, driver 550.54.14); AMD Ryzen 7 5800X, 8 cores`"""
+    cards = []
+    for each in machine.devices:
+        driver = each.driver.partition(" #")[0]
+        size = f"{each.total_bytes / MIB:,.0f} MiB"
+        cards.append(f"{each.name} ({size}{', ' if driver else ''}{driver})")
+    what = phrase("{cpu}, {cores} cores", cpu=machine.cpu, cores=machine.cores)
+    if cards:
+        what = phrase("{cards}; {cpu}", cards=" + ".join(cards), cpu=what)
+    return phrase("{name}: {text}", name=machine.name or machine.id, text=what)
 
 
 # -- speeds, memory, fidelity ----------------------------------------------------------------------
@@ -136,7 +143,7 @@ def _table(group: Group) -> Grid | None:
     columns += [Heading(phrase("KV cache, MiB"), True), Heading(phrase("compute, MiB"), True)]
     if faithful:
         columns += [Heading(phrase("KL mean"), True), Heading(phrase("same top"), True)]
-        columns += [Heading(phrase("perplexity ratio"), True), Heading(phrase("verdict"))]
+        columns += [Heading(phrase("perplexity ratio"), True), Heading(phrase("fidelity"))]
     rows = [tuple(_row(group, line, speeds, faithful=faithful)) for line in lines]
     best = _best(lines)
     return Grid(
@@ -171,12 +178,16 @@ def _row(group: Group, line: Line, speeds: Sequence[str], *, faithful: bool) -> 
         same = line.figure("same_top")
         cells += [_number(line.figure("kl_mean")), "" if same is None else f"{same:.1%}"]
         words = VERDICTS.get(line.verdict)
-        cells += [_number(line.figure("ppl_ratio")), words[0] if words else line.verdict]
+        ratio = line.figure("ppl_ratio")
+        cells += ["" if ratio is None else f"{ratio:.4f}", words[0] if words else line.verdict]
     return cells
 
 
 def _why(line: Line) -> Words:
-    return outcome(line.failed[0]) if line.failed else ""
+    """The cause stands among the remarks."""
+    if not line.failed:
+        return ""
+    return phrase("failed") if line.failed[0].state == "failed" else phrase("skipped")
 
 
 def _change(line: Line, base: Line | None, speed: str) -> str:
@@ -209,19 +220,24 @@ def _memory_table(lines: Sequence[Line]) -> Grid | None:
     if not known:
         return None
     columns = [Heading(phrase("settings"))]
-    for _, words in _PARTS:
-        columns += [Heading(phrase("{part} predicted", part=words), True),
-                    Heading(phrase("measured"), True)]  # fmt: skip
+    columns += [Heading(phrase("{part}, MiB", part=words), True) for _, words in _PARTS]
     columns.append(Heading(phrase("bytes off"), True))
     rows = []
     for line in known:
-        cells: list[Words] = [line.label]
-        for part, _ in _PARTS:
-            cells += [_mib(line.predicted.get(part)), _mib(line.measured.get(part))]
-        both = [part for part, _ in _PARTS if part in line.predicted and part in line.measured]
-        off = sum(abs(line.predicted[part] - line.measured[part]) for part in both)
-        rows.append((*cells, f"{off:,}"))
-    return Grid(tuple(columns), tuple(rows), phrase("MiB, and how many bytes the two lie apart."))
+        pairs = [(line.predicted.get(part), line.measured.get(part)) for part, _ in _PARTS]
+        off = sum(abs(a - b) for a, b in pairs if a is not None and b is not None)
+        rows.append((line.label, *(_both(a, b) for a, b in pairs), f"{off:,}"))
+    note = phrase(
+        "Measured; what was predicted stands in brackets where it differs. Bytes off = how far the "
+        "two lie apart, over these kinds."
+    )
+    return Grid(tuple(columns), tuple(rows), note)
+
+
+def _both(predicted: int | None, measured: int | None) -> str:
+    if predicted == measured or measured is None:
+        return _mib(predicted)
+    return _mib(measured) if predicted is None else f"{_mib(measured)} ({_mib(predicted)})"
 
 
 def _remarks(group: Group) -> Bullets | None:
@@ -240,12 +256,18 @@ def _remarks(group: Group) -> Bullets | None:
                                     noise=f"{found.noise or 0:.1%}"))  # fmt: skip
         members = (*line.failed, *line.speeds.values(), *([line.fidelity] if line.fidelity else ()))
         for each in members:
-            for finding in each.findings:
-                cause = str(
-                    finding.get("cause") or finding.get("title") or finding.get("kind") or ""
-                )
-                items.append(phrase("{name}: {text}", name=line.label, text=cause))
+            items += [
+                phrase("{name}: {text}", name=line.label, text=_said(finding))
+                for finding in each.findings
+            ]
     return Bullets(tuple(items)) if items else None
+
+
+def _said(finding: Mapping[str, Any]) -> Words:
+    """The finding's name in any language, and its cause as it was told."""
+    title = TITLES.get(str(finding.get("kind")))
+    cause = str(finding.get("cause") or finding.get("title") or finding.get("kind") or "")
+    return phrase("{name}: {text}", name=phrase(title), text=cause) if title else cause
 
 
 # -- everything else -------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ def page(report: Report, language: str) -> str:
 
 def _page(report: Report, language: str) -> Iterator[str]:
     def text(words: Words) -> str:
-        return html_escape(visible(word(words, language)))
+        return html_escape(word(words, language))
 
     yield "<!doctype html>"
     yield f'<html lang="{_LANGUAGES[language]}">'
@@ -47,20 +47,12 @@ def _page(report: Report, language: str) -> Iterator[str]:
     yield "</header><main>"
     for number, section in enumerate(report.sections):
         yield f'<section id="s{number}"><h2>{text(section.title)}</h2>'
-        for block in section.blocks:
-            yield _block(block, language)
+        for place, block in enumerate(section.blocks):
+            yield _block(block, language, 100 * number + place)
         yield "</section>"
     made = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
     foot = phrase("Made by kvwise {version} on {date}", version=kvwise.__version__, date=made)
     yield f"</main><footer>{text(foot)}</footer></body></html>"
-
-
-def visible(text: str) -> str:
-    """Characters that turn text around or break it are written as escapes."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "replace").decode()
-        for char in text
-    )
 
 
 def _scheme(language: str) -> str:
@@ -76,25 +68,25 @@ def _scheme(language: str) -> str:
     return f'<div class="scheme" role="group" aria-label="{title}">{buttons}</div>'
 
 
-def _block(block: Block, language: str) -> str:
+def _block(block: Block, language: str, number: int) -> str:
     if isinstance(block, Grid):
         return _grid(block, language)
     if isinstance(block, Picture):
-        return _picture(block, language)
+        return _picture(block, language, number)
     return _bullets(block, language)
 
 
-def _picture(picture: Picture, language: str) -> str:
+def _picture(picture: Picture, language: str, number: int) -> str:
     title = html_escape(word(picture.title, language))
     caption = html_escape(word(picture.caption, language))
-    drawing = draw.svg(picture, language)
+    drawing = draw.svg(picture, language, number)
     tail = f"<figcaption>{caption}</figcaption>" if caption else ""
     return f'<figure><h3>{title}</h3><div class="wide" tabindex="0">{drawing}</div>{tail}</figure>'
 
 
 def _grid(grid: Grid, language: str) -> str:
     def text(words: Words) -> str:
-        return html_escape(visible(word(words, language)))
+        return html_escape(word(words, language))
 
     side = [' class="n"' if column.right else "" for column in grid.columns]
     head = "".join(
@@ -115,7 +107,5 @@ def _grid(grid: Grid, language: str) -> str:
 
 
 def _bullets(block: Bullets, language: str) -> str:
-    items = "".join(
-        f"<li>{html_escape(visible(word(item, language)))}</li>" for item in block.items
-    )
+    items = "".join(f"<li>{html_escape(word(item, language))}</li>" for item in block.items)
     return f'<ul class="remarks">{items}</ul>'

@@ -16,7 +16,7 @@ CSS = (
 body{margin:0;padding:2rem clamp(1rem,4vw,3rem);background:var(--page);color:var(--ink);
 font:16px/1.55 system-ui,-apple-system,"Segoe UI","Noto Sans","PingFang SC","Microsoft YaHei",
 "Noto Sans CJK SC",sans-serif}
-header,main,footer{max-width:70rem;margin:0 auto}
+header,main,footer{max-width:76rem;margin:0 auto}
 h1{font-size:1.75rem;line-height:1.25;margin:.2rem 0 1.2rem;letter-spacing:-.01em;
 overflow-wrap:anywhere}
 h2{font-size:1.25rem;line-height:1.35;margin:2.6rem 0 1rem;overflow-wrap:anywhere}
@@ -38,16 +38,18 @@ figure,section>.wide{margin:0 0 1.4rem;padding:1.1rem 1.3rem;background:var(--pa
 border:1px solid var(--line);border-radius:12px}
 .wide{overflow-x:auto}
 .wide:focus-visible{outline:2px solid var(--blue);outline-offset:2px}
-figure svg{display:block;max-width:none;height:auto}
+figure svg{display:block;max-width:none;height:auto;overflow:visible}
 figure svg text{font-family:inherit}
 figcaption,.note{color:var(--soft);font-size:.85rem;margin:.8rem 0 0;max-width:46rem}
 .note{margin:-.7rem 0 1.6rem;padding:0 .3rem}
 section>.wide{padding:.4rem .4rem}
 table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
-th,td{padding:.45rem .8rem;text-align:left;vertical-align:top}
+th,td{padding:.42rem .65rem;text-align:left;vertical-align:top}
 thead th{color:var(--soft);font-weight:500;font-size:.8rem;vertical-align:bottom;
-border-bottom:1px solid var(--line)}
+border-bottom:1px solid var(--line);line-height:1.3}
+thead th.n{white-space:normal}
 tbody th{font-weight:500;white-space:nowrap}
+tbody td{white-space:nowrap}
 tbody tr+tr>*{border-top:1px solid var(--line)}
 tbody tr:hover>*{background:color-mix(in srgb,var(--line) 40%,transparent)}
 .n{text-align:right;white-space:nowrap}

@@ -35,7 +35,7 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
 CONFIG: Mapping[str, Any] = {
     "font": FONT,
-    "background": None,
+    "background": "transparent",
     "view": {"stroke": None},
     "concat": {"spacing": 28},
     "axis": {

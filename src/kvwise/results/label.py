@@ -28,21 +28,43 @@ def types_of(settings: Mapping[str, Any]) -> str:
 
 def labels(found: Sequence[Measurement]) -> list[str]:
     """One per measurement: cache types, and whatever else of the settings, the test's depth among
-    it, differs between them."""
-    names = sorted({name for each in found for name in each.settings} - {*_TYPES})
+    it, differs between them. Types that all share are said only where nothing else is."""
+    names = sorted({name for each in found for name in each.settings} - {*_TYPES, *_SPECULATION})
     varying = [
         name for name in names if len({canonical(each.settings.get(name)) for each in found}) > 1
     ]
     depths = {each.test.get("depth") or 0 for each in found} != {0}
-    return [" ".join(_words(each, varying, depths=depths)) or "-" for each in found]
+    others = [_words(each, varying, depths=depths) for each in found]
+    types = [types_of(each.settings) for each in found]
+    shared = len(set(types)) == 1 and all(others)
+    return [
+        " ".join(words if shared or not pair else [pair, *words]) or "-"
+        for pair, words in zip(types, others, strict=True)
+    ]
+
+
+_SPECULATION = ("spec_types", "draft_n_max", "model_draft")
 
 
 def _words(found: Measurement, varying: Sequence[str], *, depths: bool) -> list[str]:
-    words = [types_of(found.settings)] if types_of(found.settings) else []
+    words = [_speculation(found)]
     words += [word for name in varying if (word := _word(name, found.settings.get(name)))]
     if depths and "depth" in found.test:
         words.append(f"@{found.test['depth']}")
-    return words
+    return [word for word in words if word]
+
+
+def _speculation(found: Measurement) -> str:
+    """`plain`, `draft-simple/4`: what the measurement calls it, else the kind and its depth."""
+    variant = found.test.get("variant")
+    if isinstance(variant, str):
+        return variant
+    kinds = found.settings.get("spec_types")
+    if not kinds:
+        return "plain" if found.kind == "speculation" else ""
+    named = ",".join(map(str, kinds)) if isinstance(kinds, list) else str(kinds)
+    depth = found.settings.get("draft_n_max")
+    return f"{named}/{depth}" if depth else named
 
 
 def _word(name: str, value: Any) -> str:

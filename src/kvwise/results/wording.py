@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 
 from kvwise.results.record import Measurement
@@ -13,21 +14,34 @@ def when(at: float) -> str:
     return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def number(value: float) -> str:
-    """About four digits: `1,234`, `41.3`, `0.00123`."""
-    size = abs(value)
-    if size >= 1000 or value == int(value):
-        return f"{value:,.0f}"
-    digits = 1 if size >= 10 else 2 if size >= 1 else 3 if size >= 0.1 else 5
+def number(value: float, digits: int | None = None) -> str:
+    """About four digits of a measured figure: `1,234`, `41.3`, `0.00123`; a count as it is."""
+    if digits is None:
+        digits = 0 if isinstance(value, int) else digits_of(value)
     return f"{value:,.{digits}f}"
 
 
+def digits_of(value: float) -> int:
+    """Decimals that a figure of this size is worth."""
+    size = abs(value)
+    if size >= 100 or size == 0:
+        return 0
+    if size >= 1:
+        return 1 if size >= 10 else 2
+    return 3 if size >= 0.1 else min(8, 1 - math.floor(math.log10(size)))
+
+
 def with_spread(found: Measurement) -> str:
-    """`41.3 ± 0.4 tokens/s`."""
+    """`41.3 ± 0.4 tokens/s`: both with as many decimals, more where the spread would be 0."""
     if found.median is None:
         return ""
-    spread = "" if found.spread is None else f" ± {number(found.spread)}"
-    return f"{number(found.median)}{spread} {found.unit}"
+    digits = digits_of(found.median)
+    shown = number(found.median, digits)
+    if found.spread is not None:
+        if 0 < found.spread < 0.5 * 10**-digits:
+            digits += 1
+        shown += f" ± {number(found.spread, digits)}"
+    return f"{shown} {found.unit}"
 
 
 def outcome(found: Measurement) -> Phrase | str:

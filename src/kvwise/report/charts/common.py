@@ -93,11 +93,10 @@ def note(values: Sequence[Spec], title: Words, width: int) -> Spec:
     }
 
 
-def legend(title: Words | None, domain: Sequence[Words], colours: Sequence[str]) -> Spec:
+def legend(domain: Sequence[Words], colours: Sequence[str], orient: str = "top") -> Spec:
     """A colour by name, in a given order."""
     return {
         "type": "nominal",
-        "title": title,
         "scale": {"domain": list(domain), "range": list(colours)},
-        "legend": {"title": title},
+        "legend": {"title": None, "orient": orient, "offset": 8},
     }

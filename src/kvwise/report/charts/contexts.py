@@ -69,7 +69,7 @@ def contexts(
         layer += _limit(limit, y)
     return Picture(
         title,
-        whole({"width": 600, "height": 320, "layer": layer}),
+        whole({"width": 760, "height": 340, "layer": layer}),
         phrase("Memory by context for {count} pairs of cache types", count=len(curves)),
         caption,
     )

@@ -23,7 +23,7 @@ def memory(lines: Sequence[Line]) -> Picture | None:
     totals: list[Spec] = []
     for line in lines:
         for side, words in _SIDES:
-            sizes = getattr(line, side)
+            sizes = _comparable(line, side)
             if not sizes:
                 continue
             total = sum(sizes.values()) / MIB
@@ -48,6 +48,14 @@ def memory(lines: Sequence[Line]) -> Picture | None:
     )  # fmt: skip
 
 
+def _comparable(line: Line, side: str) -> dict[str, int]:
+    """The kinds that both sides know: no engine says what a driver takes."""
+    sizes: dict[str, int] = dict(getattr(line, side))
+    if line.predicted and line.measured and not line.measured.get("overhead_bytes"):
+        sizes.pop("overhead_bytes", None)
+    return sizes
+
+
 def _different(lines: Sequence[Line]) -> list[Line]:
     seen: set[tuple[object, ...]] = set()
     made = []
@@ -66,9 +74,9 @@ def _spec(values: list[Spec], totals: list[Spec]) -> Spec:
     offset = {"field": "side", "type": "nominal", "sort": sides, "scale": {"paddingInner": 0.15}}
     y = rows_axis() | {"scale": {"paddingInner": 0.28}}
     most = max(row["mib"] for row in totals)
-    x = {"type": "quantitative", "scale": {"domain": [0, most * 1.02]}}
+    x = {"type": "quantitative", "scale": {"domain": [0, most * 1.12]}}
     return {
-        "width": 560,
+        "width": 720,
         "height": {"step": 17, "for": "offset"},
         "layer": [
             {
@@ -80,7 +88,7 @@ def _spec(values: list[Spec], totals: list[Spec]) -> Spec:
                     "x": {"field": "mib", "stack": "zero", "title": "MiB", **x},
                     "order": {"field": "place", "type": "quantitative"},
                     "description": {"field": "says"},
-                    "color": {"field": "part"} | legend(None, names, colours),
+                    "color": {"field": "part"} | legend(names, colours),
                 },
             },
             {

@@ -22,9 +22,10 @@ PARTS = (
     ("overhead_bytes", phrase("driver"), ROSE),
 )
 VERDICTS = {
-    "lossless": (phrase("lossless within noise"), GREEN),
-    "high": (phrase("high fidelity"), TEAL),
-    "medium": (phrase("medium fidelity"), AMBER),
+    "lossless": (phrase("lossless"), GREEN),
+    "high": (phrase("high"), TEAL),
+    "medium": (phrase("medium"), AMBER),
+    "low": (phrase("low"), ROSE),
     "broken": (phrase("broken"), ROSE),
 }
 
@@ -46,7 +47,7 @@ def overview(lines: Sequence[Line]) -> Picture | None:
         return None
     made = [panel(number == 0) for number, panel in enumerate(panels)]
     if any(line.verdict or line.failed for line in lines):
-        made.append(note([_verdict(line) for line in lines], phrase("verdict"), 150))
+        made.append(note([_verdict(line) for line in lines], phrase("fidelity"), 110))
     spec = {"hconcat": made, "resolve": {"scale": {"y": "shared", "color": "independent"}}}
     return Picture(
         phrase("All settings at a glance"),
@@ -58,7 +59,7 @@ def overview(lines: Sequence[Line]) -> Picture | None:
 
 
 def _panel(values: Sequence[Spec], title: Phrase, colour: str) -> Callable[[bool], Spec]:
-    return lambda first: bars(values, title, colour, first=first, width=210)
+    return lambda first: bars(values, title, colour, first=first, width=225)
 
 
 def _bar(line: Line, speed: str) -> Spec:
@@ -113,7 +114,7 @@ def _memory(lines: Sequence[Line]) -> Callable[[bool], Spec]:
                 "fontSize": 13,
                 "offset": 6,
             },
-            "width": 210,
+            "width": 225,
             "height": {"step": 30},
             "layer": [
                 {
@@ -125,7 +126,7 @@ def _memory(lines: Sequence[Line]) -> Callable[[bool], Spec]:
                         "order": {"field": "place", "type": "quantitative"},
                         "description": {"field": "says"},
                         "color": {"field": "part"}
-                        | legend(None, [words for _, words, _ in parts], colours),
+                        | legend([words for _, words, _ in parts], colours, orient="bottom"),
                     },
                 },
                 {

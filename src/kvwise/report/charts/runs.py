@@ -77,7 +77,7 @@ def search(found: Sequence[Measurement]) -> Picture | None:
     ]
     return Picture(
         phrase("The search"),
-        whole({"data": {"values": points}, "width": 600, "height": 260, "layer": layer}),
+        whole({"data": {"values": points}, "width": 760, "height": 280, "layer": layer}),
         phrase("{count} evaluations in their order", count=len(known)),
         phrase("Points are evaluations with their spread; the line is the best so far."),
     )

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from kvwise.report.charts.common import Spec, whole
 from kvwise.report.document import Picture
 from kvwise.report.lines import Line
 from kvwise.report.theme import GREY, INK, LINE, SOFT, TEAL
-from kvwise.results.wording import number
+from kvwise.results.wording import number, with_spread
 from kvwise.text import phrase
 
 _FLOOR = 1e-6
 """A divergence on a logarithmic axis cannot be 0."""
+_WIDTH, _HEIGHT = 760, 340
+_LETTER, _LINE = 7, 15
+"""About the pixels that a letter and a line of text take."""
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> set[int]:
@@ -33,12 +37,14 @@ def tradeoff(lines: Sequence[Line], speed: str = "decode") -> Picture | None:
     known = [line for line in lines if line.figure("kl_mean") is not None and speed in line.speeds]
     if len(known) < 2:
         return None
-    points = [_point(line, speed) for line in known]
-    best = pareto([(point["kl"], point["speed"]) for point in points])
-    for place, point in enumerate(points):
-        point["best"] = place in best
     floors = [line.figure("noise_kl_mean") for line in known]
     noise = max((floor for floor in floors if floor is not None), default=None)
+    divergences = [line.figure("kl_mean") or 0.0 for line in known]
+    least = min((kl for kl in (*divergences, noise or 0.0) if kl > 0), default=_FLOOR) / 3
+    points = [_point(line, speed, least) for line in known]
+    best = pareto([(kl, point["speed"]) for kl, point in zip(divergences, points, strict=True)])
+    for place, point in enumerate(points):
+        point["best"] = place in best
     return Picture(
         phrase("Speed against fidelity"),
         whole(_spec(points, noise)),
@@ -50,22 +56,53 @@ def tradeoff(lines: Sequence[Line], speed: str = "decode") -> Picture | None:
     )  # fmt: skip
 
 
-def _point(line: Line, speed: str) -> Spec:
+def _point(line: Line, speed: str, least: float) -> Spec:
     found, kl = line.speeds[speed], line.figure("kl_mean")
     median, spread = found.median or 0.0, found.spread or 0.0
     return {
-        "label": line.label, "kl": max(kl or 0.0, _FLOOR), "speed": median,
+        "label": line.label, "kl": max(kl or 0.0, least), "speed": median,
         "low": median - spread, "high": median + spread,
-        "says": f"{line.label}: KL {number(kl or 0.0)}, {number(median)} {found.unit}",
+        "says": f"{line.label}: KL {number(kl or 0.0)}, {with_spread(found)}",
     }  # fmt: skip
 
 
+def _put_labels(points: list[Spec], across: tuple[float, float], up: tuple[float, float]) -> None:
+    """Moves each label up or down until it lies on no other, nor on a point."""
+    spots = [
+        (
+            math.log(point["kl"] / across[0]) / math.log(across[1] / across[0]) * _WIDTH,
+            (up[1] - point["speed"]) / (up[1] - up[0]) * _HEIGHT,
+        )
+        for point in points
+    ]
+    taken = [(x - 7, x + 7, y) for x, y in spots]
+    for point, (x, y) in zip(points, spots, strict=True):
+        end = x + 9 + _LETTER * len(point["label"])
+        shift = next((shift for shift in _SHIFTS if _free(taken, x + 9, end, y + shift)), -9)
+        taken.append((x + 9, end, y + shift))
+        point["shift"] = shift
+
+
+_SHIFTS = (-9, 13, -25, 29, -41, 45, -57, 61)
+
+
+def _free(
+    taken: Sequence[tuple[float, float, float]], start: float, end: float, height: float
+) -> bool:
+    return all(
+        abs(height - other) >= _LINE * 0.8 or end < left or start > right
+        for left, right, other in taken
+    )
+
+
 def _spec(points: list[Spec], noise: float | None) -> Spec:
-    least = min(point["kl"] for point in points) * 0.6
-    most = max(max(point["kl"] for point in points) * 2.2, (noise or 0) * 1.5)
+    least = min(point["kl"] for point in points) * 0.7
+    most = max(max(point["kl"] for point in points) * 3, (noise or 0) * 1.5)
     low = min(point["low"] for point in points)
     high = max(point["high"] for point in points)
     room = max((high - low) * 0.18, high * 0.02)
+    bottom, top = max(0, low - room), high + room
+    _put_labels(points, (least, most), (bottom, top))
     x: Spec = {
         "field": "kl", "type": "quantitative",
         "title": phrase("mean KL divergence from f16/f16, nats"),
@@ -74,7 +111,7 @@ def _spec(points: list[Spec], noise: float | None) -> Spec:
     }  # fmt: skip
     y: Spec = {
         "field": "speed", "type": "quantitative", "title": phrase("generating, tokens/s"),
-        "scale": {"domain": [max(0, low - room), high + room], "nice": False},
+        "scale": {"domain": [bottom, top], "nice": False},
         "axis": {"grid": True},
     }  # fmt: skip
     colour = {"condition": {"test": "datum.best", "value": TEAL}, "value": GREY}
@@ -107,17 +144,14 @@ def _spec(points: list[Spec], noise: float | None) -> Spec:
             "mark": {"type": "circle", "size": 110, "opacity": 1},
             "encoding": {"x": x, "y": y, "color": colour, "description": {"field": "says"}},
         },
-        {
-            "data": {"values": points},
-            "mark": {
-                "type": "text",
-                "align": "left",
-                "dx": 9,
-                "dy": -9,
-                "color": INK,
-                "aria": False,
-            },
-            "encoding": {"x": x, "y": y, "text": {"field": "label"}},
-        },
     ]
-    return {"width": 600, "height": 320, "layer": layer}
+    layer += [
+        {
+            "data": {"values": [point for point in points if point["shift"] == shift]},
+            "mark": {"type": "text", "align": "left", "dx": 9, "dy": shift, "color": INK,
+                     "aria": False},
+            "encoding": {"x": x, "y": y, "text": {"field": "label"}},
+        }
+        for shift in sorted({point["shift"] for point in points})
+    ]  # fmt: skip
+    return {"width": _WIDTH, "height": _HEIGHT, "layer": layer}

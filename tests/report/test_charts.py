@@ -1,0 +1,94 @@
+"""Charts are valid Vega-Lite, and show the figures that were measured."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import altair as alt
+import pytest
+
+from kvwise.report import results_report
+from kvwise.report.charts.contexts import Curve, contexts
+from kvwise.report.document import Picture, worded
+from kvwise.report.theme import DARK, LIGHT, NAMES, coloured
+from report_made import QWEN, bench, failed, speculation, tuning
+
+CURVES = [Curve("f16/f16", ((2048, 5 << 20), (4096, 9 << 20))), Curve("a", ((2048, 4 << 20),))]
+
+
+def pictures(language: str = "en") -> dict[str, Any]:
+    report = results_report(
+        [*bench(), failed(), *speculation(), *tuning()], curves=lambda _: CURVES
+    )
+    return {str(each.title): worded(each.spec, language) for each in report.pictures}
+
+
+PICTURES = pictures()
+
+
+def test_all_kinds_are_there() -> None:
+    assert list(PICTURES) == [
+        "All settings at a glance", "Memory: predicted beside measured", "Speed against fidelity",
+        "Context against memory", "Speculation beside plain decoding", "The search",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(PICTURES))
+def test_the_schema_of_vega_lite_takes_it(name: str) -> None:
+    spec = coloured(PICTURES[name], LIGHT)
+    alt.Chart.from_dict(spec, validate=True)  # raises for what is no Vega-Lite
+    assert not any(token in json.dumps(spec) for token in NAMES)
+
+
+def values(spec: Any, field: str) -> list[Any]:
+    """Everything that is called so in the data of a specification."""
+    found: list[Any] = []
+    if isinstance(spec, dict):
+        rows = [row for row in spec.get("values", ()) if isinstance(row, dict)]
+        found += [row[field] for row in rows if field in row]
+        for each in spec.values():
+            found += values(each, field)
+    elif isinstance(spec, list):
+        for each in spec:
+            found += values(each, field)
+    return found
+
+
+def test_the_one_picture_has_every_setting_speed_spread_and_verdict() -> None:
+    spec = PICTURES["All settings at a glance"]
+    speeds = [value for value in values(spec, "value") if value is not None]
+    assert {812.0, 438.0, 31.4, 32.6} <= set(speeds)
+    lows, highs = values(spec, "low"), values(spec, "high")
+    assert all(low < high for low, high in zip(lows, highs, strict=True) if low is not None)
+    assert {"lossless", "high", "medium", "failed"} <= set(values(spec, "text"))
+    assert sum(value == 576.0 for value in values(spec, "mib")) == 1
+
+
+def test_only_what_no_other_beats_is_on_the_line() -> None:
+    spec = PICTURES["Speed against fidelity"]
+    line = next(each for each in spec["layer"] if each["mark"]["type"] == "line")
+    assert [row["label"] for row in line["data"]["values"]] == [
+        "f16/f16 -fa on", "q8_0/q8_0 -fa on", "q4_0/q4_0 -fa on",
+    ]  # fmt: skip
+
+
+def test_what_a_driver_takes_is_compared_with_nothing() -> None:
+    spec = PICTURES["Memory: predicted beside measured"]
+    assert "driver" not in values(spec, "part")
+    assert values(spec, "text")[0].startswith("6,021")
+
+
+def test_a_curve_needs_two_points() -> None:
+    assert set(values(PICTURES["Context against memory"], "label")) == {"f16/f16"}
+    assert contexts([CURVES[1]]) is None
+
+
+def test_nothing_is_drawn_of_nothing() -> None:
+    assert results_report([failed()]).pictures == ()
+    lonely = [each for each in bench(QWEN) if each.kind == "fidelity"][:1]
+    assert all(isinstance(each, Picture) for each in results_report(lonely).pictures)
+
+
+def test_light_and_dark_name_the_same_colours() -> None:
+    assert set(LIGHT) == set(DARK) == set(NAMES.values())

@@ -1,0 +1,88 @@
+"""Measurements as lines of a report: what belongs together, and beside what it stands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvwise.report.charts.tradeoff import pareto
+from kvwise.report.lines import groups
+from kvwise.results.label import labels
+from report_made import BENCH, QWEN, bench, failed, samples
+from results_made import MACHINE
+
+
+def test_speeds_memory_and_fidelity_of_a_setting_are_one_line() -> None:
+    (group,) = groups(bench())
+    assert [line.types for line in group.lines] == [
+        "f16/f16", "q8_0/f16", "q8_0/q8_0", "f16/q4_0", "q8_0/q4_0", "q4_0/q4_0",
+    ]  # fmt: skip
+    line = group.lines[3]
+    assert line.speeds["prompt"].median == 438.0
+    assert line.figure("kl_mean") == 0.0065
+    assert line.predicted["context_bytes"] == line.measured["context_bytes"] == 369 << 20
+    assert line.verdict == "high"
+
+
+def test_each_line_stands_beside_f16_at_its_own_depth() -> None:
+    (group,) = groups(bench(depths=(0, 4096)))
+    deep = [line for line in group.lines if line.depth == 4096]
+    assert [group.base(line) for line in deep] == [deep[0]] * 6
+    slower = deep[3].than(deep[0], "prompt")
+    assert slower is not None
+    assert (slower.verdict, round(slower.change, 3)) == ("less", -0.461)
+    assert deep[0].than(deep[0], "prompt") is None
+
+
+def test_other_machines_engines_and_models_are_other_groups() -> None:
+    other = replace(QWEN, name="other", fingerprint="x")
+    away = replace(MACHINE, cores=2)
+    found = [
+        *bench(), *bench(model=other), *bench(machine=away),
+        *bench(engine=replace(BENCH, build="b11549")),
+        *bench(engine=replace(BENCH, tool="llama-server")),
+    ]  # fmt: skip
+    assert len(groups(found)) == 5
+
+
+def test_what_failed_is_a_line_too() -> None:
+    (group,) = groups([*bench(), failed()])
+    (line,) = [line for line in group.lines if line.failed]
+    assert (line.types, dict(line.speeds)) == ("f32/f32", {})
+
+
+def test_a_later_measurement_of_the_same_counts() -> None:
+    first = bench()[0]
+    later = replace(first, at=first.at + 99, samples=samples(999.0))
+    (group,) = groups([later, *bench()])
+    assert group.lines[0].speeds["prompt"].median == 999.0
+
+
+def test_labels_say_only_what_differs() -> None:
+    found = bench()[:3]
+    assert labels(found) == ["f16/f16", "f16/f16", "f16/f16"]
+    other = replace(found[0], settings={**found[0].settings, "n_ubatch": 128})
+    assert labels([found[0], other]) == ["-ub 512", "-ub 128"]
+    deep = replace(found[0], test={**found[0].test, "depth": 4096})
+    assert labels([found[0], deep]) == ["@0", "@4096"]
+    off = replace(found[0], settings={**found[0].settings, "offload_kqv": False, "type_v": "q8_0"})
+    assert labels([found[0], off]) == ["f16/f16", "f16/q8_0 -nkvo"]
+
+
+points = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12)
+
+
+@given(points)
+def test_nothing_beats_what_is_on_the_line_and_something_beats_the_rest(
+    found: list[tuple[float, float]],
+) -> None:
+    best = pareto(found)
+
+    def beats(a: tuple[float, float], b: tuple[float, float]) -> bool:
+        return a[0] <= b[0] and a[1] >= b[1] and a != b
+
+    for place, point in enumerate(found):
+        beaten = any(beats(found[other], point) for other in range(len(found)))
+        assert (place in best) != beaten
