@@ -31,7 +31,6 @@ from kvwise.options.row import BENCH
 _ALOUD = (("n_batch", "-b"), ("n_ubatch", "-ub"), ("flash_attn", "-fa"), ("type_k", "-ctk"),
           ("type_v", "-ctv"))  # fmt: skip
 _STEP = re.compile(rb"llama-bench: benchmark \d+/\d+: (starting|warmup|depth|prompt|generation)")
-_FLASH = {"on": "1", "off": "0", "auto": "auto"}
 _RETRIES = 3
 SILENCE_S = 1800.0
 """A whole test may go by without a word."""
@@ -92,7 +91,7 @@ def cannot(launch: Launch) -> tuple[str, ...]:
     """Fields of a server's launch that llama-bench cannot be told."""
     asked = _for_bench(launch)
     heard = {"n_ctx", "n_outputs_max", "fit", "build_from", "extra", "repack"}
-    lost = [name for name in unsayable(replace(asked, extra=())) if name not in heard]
+    lost = [name for name in unsayable(replace(asked, n_ctx=512, extra=())) if name not in heard]
     if not launch.repack:
         lost.append("repack")
     if launch.n_seq_max != 1:
@@ -131,8 +130,7 @@ def bench_argv(
     words = to_argv(replace(_for_bench(launch), n_ctx=512, model=model))
     for name, flag in _ALOUD:
         if flag not in words:
-            value = str(getattr(launch, name))
-            words += [flag, _FLASH[value] if name == "flash_attn" else value]
+            words += [flag, str(getattr(launch, name))]
     depths = {depth for _, _, depth in tests}
     assert len(depths) == 1  # noqa: S101  (lists would make it run every combination)
     words += ["-p", _list(prompt for prompt, _, _ in tests)]
