@@ -37,14 +37,14 @@ _TABLE = {
     "ppl": rf"Mean PPL\(Q\)\s*:\s*{_NUMBER}",
     "ppl_base": rf"Mean PPL\(base\)\s*:\s*{_NUMBER}",
     "ppl_ratio": rf"Mean PPL\(Q\)/PPL\(base\)\s*:\s*{_NUMBER}",
-    "ppl_ratio_error": rf"Mean PPL\(Q\)/PPL\(base\)\s*:\s*{_NUMBER} ± {_NUMBER}",
+    "ppl_ratio_error": rf"Mean PPL\(Q\)/PPL\(base\)\s*:\s*{_NUMBER} ±\s*{_NUMBER}",
     "kl_mean": rf"Mean\s+KLD:\s*{_NUMBER}",
-    "kl_mean_error": rf"Mean\s+KLD:\s*{_NUMBER} ± {_NUMBER}",
+    "kl_mean_error": rf"Mean\s+KLD:\s*{_NUMBER} ±\s*{_NUMBER}",
     "kl_max": rf"Maximum KLD:\s*{_NUMBER}",
     "kl_p99": rf"99\.0%\s+KLD:\s*{_NUMBER}",
     "kl_median": rf"Median\s+KLD:\s*{_NUMBER}",
     "same_top": rf"Same top p:\s*{_NUMBER}",
-    "same_top_error": rf"Same top p:\s*{_NUMBER} ± {_NUMBER}",
+    "same_top_error": rf"Same top p:\s*{_NUMBER} ±\s*{_NUMBER}",
 }
 _TABLE_RE = {name: re.compile(rf"^\s*{text}") for name, text in _TABLE.items()}
 _CHUNK = re.compile(rb"(?:^|\n)\s*(\d{1,6}) {3,}|\[(\d{1,6})\]\d")

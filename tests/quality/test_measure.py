@@ -1,0 +1,204 @@
+"""The whole measurement on the real engine: forced text, prompts, units that resume.
+
+llama-perplexity is used where KVWISE_TEST_ENGINE names a llama-server that has it beside.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvwise.engine import perplexity
+from kvwise.engine.find import Engine, find
+from kvwise.errors import Interrupted, UsageError
+from kvwise.launch import Launch
+from kvwise.opening import open_model
+from kvwise.quality import Request, measure
+from kvwise.quality import run as run_module
+from kvwise.quality.plan import settings
+from kvwise.quality.prompts import prompts
+from kvwise.quality.scorers import ByServer, Setup
+from kvwise.quality.texts import Text, shipped
+from kvwise.results import load
+from kvwise.store import Store
+from models import smollm2
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine")]
+
+NAMES = ("arithmetic", "needle-50")
+
+
+@pytest.fixture
+def engine() -> Engine:
+    pytest.importorskip("xllamacpp")
+    return find("embedded")
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with Store() as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def _few_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = tuple(replace(each, n_predict=12) for each in prompts() if each.name in NAMES)
+    monkeypatch.setattr(run_module, "prompts", lambda: some)
+
+
+def request(engine: Engine, *pairs: str, **changes: Any) -> Request:
+    launches = tuple(
+        Launch(flash_attn="on", type_k=pair.split("/")[0], type_v=pair.split("/")[1])
+        for pair in pairs
+    )
+    fixed = {"chunks": 2, "chunk_tokens": 128, "threads": 1, "needle_tokens": 1024}
+    return Request(open_model(str(smollm2())), launches, engine, **fixed | changes)
+
+
+def test_types_are_told_apart_and_kept(engine: Engine, store: Store) -> None:
+    heard, paces = [], []
+    found = measure(
+        request(engine, "f16/f16", "q4_0/q4_0"), store, found=heard.append, progress=paces.append
+    )
+    base, coarse = found
+    assert [each.state for each in found] == ["ok", "ok"]
+    assert base.figures["reference"]
+    assert base.figures["kl_mean"] == 0.0
+    assert base.figures["verdict"] == "lossless"
+    assert coarse.figures["positions"] == 2 * perplexity.positions_of(128)
+    assert coarse.figures["kl_mean"] > 3 * coarse.figures["noise_kl_mean"] >= 0.0
+    assert 0.5 < coarse.figures["same_top"] < 1.0
+    assert "ppl_ratio" not in coarse.figures  # a server cannot tell
+    assert [each["name"] for each in coarse.figures["prompts"]] == list(NAMES)
+    assert all(each["diverged_at"] is None for each in base.figures["prompts"])
+    assert coarse.test["text"] == shipped().hash
+    assert coarse.median == coarse.figures["kl_mean"]
+    assert heard == found
+    assert load(store, kind="fidelity") == sorted(found, key=lambda each: (each.at, each.identity))
+    assert paces[-1].done == paces[-1].total == 7
+    assert not list((Path(os.environ["KVWISE_HOME"]) / "cache" / "quality").iterdir())
+
+
+def test_a_fresh_server_repeats_itself_bit_for_bit(engine: Engine, tmp_path: Path) -> None:
+    text = Text("short", shipped().content[:2500])
+    setup = Setup(str(smollm2()), engine, text, 1, 64, 1, tmp_path)
+    scorer, base = ByServer(setup), settings([Launch(flash_attn="on")], 64)[0].launch
+    scorer.base("x", base)
+    again = scorer.score("x", base, base, "again")
+    assert (again["kl_max"], again["same_top"]) == (0.0, 1.0)
+
+
+def test_what_is_refused_is_skipped_and_the_rest_goes_on(engine: Engine, store: Store) -> None:
+    one = request(engine, "q8_0/q8_0", ask=False, chunk_tokens=64, chunks=4)
+    off = replace(one.launches[0], flash_attn="off")
+    on = replace(off, type_v="f16")
+    found = measure(replace(one, launches=(off, on)), store)
+    assert [each.state for each in found] == ["skipped", "ok"]
+    assert "V cache" in found[0].figures["why"][0] or "flash" in found[0].figures["why"][0]
+
+
+def test_a_text_too_short_is_said(engine: Engine, store: Store) -> None:
+    short = request(engine, "q8_0/q8_0", ask=False, text=Text("short", "one two three"))
+    found = measure(short, store)
+    assert [each.state for each in found] == ["failed"]
+    assert "tokens" in found[0].figures["why"][0]
+
+
+def test_too_few_positions_are_refused(engine: Engine) -> None:
+    with pytest.raises(UsageError, match="too few"):
+        request(engine, "q8_0/q8_0", chunks=1, chunk_tokens=64)
+
+
+def test_a_tool_that_is_not_there_is_said(engine: Engine, store: Store) -> None:
+    asked = request(engine, "q8_0/q8_0", method=perplexity.TOOL)
+    with pytest.raises(UsageError, match="llama-perplexity"):
+        measure(asked, store)
+
+
+def test_ctrl_c_keeps_what_was_done(engine: Engine, store: Store) -> None:
+    asked = request(engine, "q8_0/q8_0", ask=False, chunk_tokens=64, chunks=4)
+
+    def stop(pace: Any) -> None:
+        if pace.done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises((Interrupted, KeyboardInterrupt)):
+        measure(asked, store, progress=stop)
+    paces: list[Any] = []
+    found = measure(asked, store, progress=paces.append)
+    assert paces[0].kept == 1
+    assert [each.state for each in found] == ["ok"]
+
+
+SCRIPT = """
+    import sys
+    sys.path.insert(0, {tests!r})
+    from kvwise.store import Store
+    from quality.test_measure import request
+    from kvwise.engine.find import find
+    from kvwise.quality import measure
+    asked = request(find("embedded"), "q8_0/q8_0", "q4_0/f16", ask=False, chunk_tokens=64, chunks=4)
+    with Store() as store:
+        measure(asked, store, step=lambda done, _: print(done, flush=True))
+"""
+
+
+def killed_after(steps: int) -> bool:
+    """Run the script and kill it when it has done so many positions; False if it was through."""
+    tests = str(Path(__file__).parent.parent)
+    code = textwrap.dedent(SCRIPT.format(tests=tests))
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout as lines:
+        for _ in range(steps):
+            if not lines.readline():
+                return bool(process.wait())
+        process.send_signal(signal.SIGKILL)
+    process.wait()
+    return True
+
+
+def figures(store: Store) -> list[dict[str, Any]]:
+    return [dict(each.figures) for each in load(store, kind="fidelity")]
+
+
+@pytest.mark.parametrize("steps", [40, pytest.param(130, marks=pytest.mark.slow),
+                                   pytest.param(300, marks=pytest.mark.slow)])  # fmt: skip
+def test_a_killed_run_goes_on_and_finds_the_same(
+    engine: Engine, store: Store, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert killed_after(steps)
+    asked = request(engine, "q8_0/q8_0", "q4_0/f16", ask=False, chunk_tokens=64, chunks=4)
+    kept: list[Any] = []
+    found = measure(asked, store, progress=kept.append)
+    assert kept[0].kept == steps // (4 * perplexity.positions_of(64))
+    monkeypatch.setenv("KVWISE_HOME", str(tmp_path))
+    with Store() as other:
+        whole = measure(asked, other)
+        assert figures(other) == figures(store)
+    assert [each.identity for each in whole] == [each.identity for each in found]
+
+
+@pytest.mark.skipif("KVWISE_TEST_ENGINE" not in os.environ, reason="no binary engine was named")
+def test_both_ways_agree(store: Store) -> None:
+    """Noise of the two differs, so only what stands far above it can be compared."""
+    binary = find(os.environ["KVWISE_TEST_ENGINE"])
+    if binary.tool(perplexity.TOOL) is None:
+        pytest.skip("there is no llama-perplexity beside it")
+    asked = request(binary, "q4_0/q4_0", ask=False, chunks=2, chunk_tokens=512)
+    began = time.time()
+    by_tool = measure(asked, store)[0]
+    over_http = measure(replace(asked, method="http"), store)[0]
+    assert by_tool.figures["ppl_ratio"] > 0
+    ratio = over_http.figures["kl_mean"] / by_tool.figures["kl_mean"]
+    assert 0.85 < ratio < 1.15, time.time() - began
