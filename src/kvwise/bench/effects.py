@@ -106,7 +106,7 @@ def _flash(launch: Launch, context: ContextLoad) -> list[Effect]:
 
 
 def _sizes(launch: Launch, context: ContextLoad) -> list[Effect]:
-    """A batch is never larger than the context: that is known, and told of the micro-batch."""
+    """A batch is never larger than the context, and no test is: that is told and nothing is lost."""
     found = []
     n_ctx = _fact(context, "n_ctx")
     if n_ctx and launch.n_ctx and n_ctx > launch.n_ctx:
@@ -119,7 +119,7 @@ def _sizes(launch: Launch, context: ContextLoad) -> list[Effect]:
         known = used == min(asked, n_ctx or asked, launch.n_batch)
         if not known or name == "n_ubatch":
             text = phrase("{flag} {asked} became {used}", flag=flag, asked=asked, used=used)
-            found.append(Effect("batch_cut", text, lost=not known or used < asked))
+            found.append(Effect("batch_cut", text, lost=not known))
     return found
 
 

@@ -48,7 +48,9 @@ def _of(line: Line, lines: Sequence[Line]) -> Iterator[Remark]:
 
 def slower(figure: Figure, base: Figure) -> bool:
     """Is it slower by more than chance: beyond both spreads together, no sample as fast as the
-    base's slowest, and by 2 % at least?"""
+    base's slowest, and by 2 % at least? Disturbed samples say nothing."""
+    if figure.doubtful or base.doubtful:
+        return False
     lost = base.median - figure.median
     noise = (figure.spread or 0.0) + (base.spread or 0.0)
     return lost > max(noise, _LEAST * base.median) and figure.most < base.least

@@ -25,15 +25,15 @@ def means_sentence(sweep: Sweep) -> Phrase:
         "threads": means.threads,
     }
     if ways == {"llama-bench"}:
-        return phrase("measured by llama-bench: {bench}, {threads} threads", **fields)
+        return phrase("measured by llama-bench: {bench}, {threads} thread(s)", **fields)
     if "llama-bench" in ways:
         return phrase(
             "measured by llama-bench where it can be told, else by the server: {bench}, {threads} "
-            "threads",
+            "thread(s)",
             **fields,
         )
     return phrase(
-        "measured by the server of {engine}, {threads} threads; decoding includes its sampling and "
+        "measured by the server of {engine}, {threads} thread(s); decoding includes its sampling and "
         "is some percent below llama-bench's",
         **fields,
     )
