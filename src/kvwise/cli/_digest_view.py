@@ -10,14 +10,12 @@ from kvwise.cli._shapes import Cell, Column, Table
 from kvwise.cli.output import Printer
 from kvwise.text import phrase
 from kvwise.units import clock
-from kvwise.units import show as size_of
 
 if TYPE_CHECKING:
     from kvwise.digest.run import Summary
     from kvwise.digest.search import Hit
     from kvwise.digest.session import Session
-    from kvwise.digest.shelf import Shelf
-    from kvwise.digest.sources import Source
+    from kvwise.digest.shelf import Row, Shelf
 
 _SHOWN = 400  # characters of a hit
 
@@ -96,57 +94,12 @@ def show(
     printer.text(phrase("in {folder}: {files}", folder=folder, files=", ".join(written)), "dim")
 
 
-def show_plan(printer: Printer, session: Session, found: Sequence[Source]) -> int:
-    """Chunks counted exactly, memory from the ledger, nothing embedded."""
-    counted = [(source, *_counted(session, source)) for source in found]
-    chunks, tokens = sum(row[1] for row in counted), sum(row[2] for row in counted)
-    ledger = session.settings.ledger
-    if printer.json:
-        printer.document(
-            {
-                "schema": "kvwise/digest-plan/1", "chunks": chunks, "tokens": tokens,
-                "chunk_tokens": session.rules.limit, "basis": "measured",
-                "memory": [
-                    {"buffer": str(line.buffer), "total_bytes": line.total_bytes,
-                     "basis": "computed"} for line in ledger.lines
-                ],
-                "documents": [
-                    {"name": source.name, "bytes": source.size, "chunks": number, "tokens": count}
-                    for source, number, count in counted
-                ],
-            }
-        )  # fmt: skip
-        return 0
-    printer.text(
-        phrase(
-            "{chunks:,} chunks of at most {limit:,} tokens, {tokens:,} tokens in all",
-            chunks=chunks, limit=session.rules.limit, tokens=tokens,
-        ),
-        "title",
-    )  # fmt: skip
-    for line in ledger.lines:
-        printer.text(
-            phrase(
-                "{buffer}: {size} (computed)", buffer=line.buffer, size=size_of(line.total_bytes)
-            )
-        )
-    return 0
-
-
-def _counted(session: Session, source: Source) -> tuple[int, int]:
-    import tempfile  # noqa: PLC0415
-
-    from kvwise.digest.chunker import Chunker  # noqa: PLC0415
-    from kvwise.digest.extract import prepare  # noqa: PLC0415
-    from kvwise.digest.reading import Window  # noqa: PLC0415
-
-    chunks = tokens = 0
-    with tempfile.TemporaryDirectory() as folder:
-        text, _ = prepare(source.path, Path(folder), source.name)
-        with Window(text) as window:
-            for chunk in Chunker(window, session.tokenizer, session.rules):
-                chunks, tokens = chunks + 1, tokens + chunk.tokens
-    return chunks, tokens
+def place_of(row: Row) -> str:
+    """Document, bytes, page, headings."""
+    place = f"{row.document} {row.start}-{row.end}"
+    if row.page is not None:
+        place += f" p. {row.page}"
+    return f"{place} [{row.section}]" if row.section else place
 
 
 def search(shelf: Shelf, session: Session, question: str, number: int) -> list[Hit]:
@@ -180,12 +133,6 @@ def show_hits(printer: Printer, shelf: Shelf, question: str, hits: Sequence[Hit]
     printer.text()
     printer.text(phrase("nearest to: {question}", question=question), "title")
     for number, hit in enumerate(hits, 1):
-        row = hit.row
-        place = f"{row.document} {row.start}-{row.end}"
-        if row.page is not None:
-            place += f" p. {row.page}"
-        if row.section:
-            place += f" [{row.section}]"
-        printer.text(f"{number}. {hit.score:.3f}  {place}", "good")
-        text = " ".join(text_of(shelf, row).split())
+        printer.text(f"{number}. {hit.score:.3f}  {place_of(hit.row)}", "good")
+        text = " ".join(text_of(shelf, hit.row).split())
         printer.text(text if len(text) <= _SHOWN else text[:_SHOWN] + " ...")

@@ -11,9 +11,11 @@ import click
 
 from kvwise.cli._commands import command as make_command
 from kvwise.cli._count import model_file
+from kvwise.cli._digest_refine import TASKS, Start, Wanted, refine
 from kvwise.cli._request import (
     DEVICE_OPTIONS,
     ENGINE,
+    Machine,
     machine,
     model_of,
     read_launch,
@@ -59,11 +61,24 @@ _OPTIONS = (
                  help="llama-servers that run already with this model and --embedding."),
     click.Option(["--search"], metavar="TEXT", help="Show the chunks nearest to a text."),
     click.Option(["--top"], metavar="N", type=click.IntRange(1, 1000), default=5,
-                 help="How many [default: 5]."),
+                 help="How many; for --ask how many are looked at [default: 5]."),
+    click.Option(["--model"], metavar="MODEL", help="The generator that reads and writes."),
+    click.Option(["--ask"], metavar="TEXT",
+                 help="Answer a question from the chunks that fit, with where it stands."),
+    click.Option(["--task"], type=click.Choice(TASKS),
+                 help="summarize: chunks, then sections, then the document."),
+    click.Option(["--classify"], metavar="LABEL,LABEL",
+                 help="Which label fits; by similarity without a generator."),
+    click.Option(["--budget"], metavar="N", type=click.IntRange(64),
+                 help="Context of the generator in tokens [default: 4096]."),
+    click.Option(["--answer-tokens"], metavar="N", type=click.IntRange(1),
+                 help="Tokens of an answer [default: 256], of a summary [192]."),
     ENGINE,
     *DEVICE_OPTIONS,
     click.Option(["--fresh"], is_flag=True, help="Forget what the folder has and begin again."),
     click.Option(["--dry-run"], is_flag=True, help="Count the chunks and say what it takes."),
+    click.Option(["--explain"], is_flag=True,
+                 help="The same, and what one context of --model for all of the text would cost."),
 )  # fmt: skip
 _NORMALIZE = {"euclidean": 2, "none": -1}
 
@@ -123,6 +138,15 @@ class _Asked:
         value = self.options[name]
         return value if isinstance(value, int) else None
 
+    def machine(self, engine: Engine) -> Machine:
+        """The devices and the memory to plan with."""
+        gpu = self.options["gpu"]
+        return machine(
+            gpu if isinstance(gpu, tuple) else (), bool(self.options["cpu_only"]),
+            self.text("ram") or None, self.text("reserve") or None,
+            self.text("device_file") or None, engine=engine,
+        )  # fmt: skip
+
     def how(self, threads: int) -> Asked:
         """What the session needs to know."""
         from kvwise.digest.session import Asked  # noqa: PLC0415
@@ -157,13 +181,19 @@ def _run(printer: Printer, asked: _Asked) -> int:
     with printer.working(phrase("loading {name}", name=model.called)):
         session = Session(model, settings, how, engine, asked.folder / LOG)
     with session:
-        if asked.options["dry_run"]:
-            from kvwise.cli._digest_view import show_plan  # noqa: PLC0415
+        if asked.options["dry_run"] or asked.options["explain"]:
+            from kvwise.cli._digest_explain import show_plan  # noqa: PLC0415
 
-            return show_plan(printer, session, found)
+            beside = _beside(asked, engine) if asked.options["explain"] else None
+            return show_plan(printer, session, found, beside, asked.text("encoding") or None)
         with open_shelf(asked.folder, session, fresh=bool(asked.options["fresh"])) as shelf:
             summary = _digest(printer, asked, session, shelf, found) if found else None
             return _show(printer, asked, session, shelf, summary)
+
+
+def _beside(asked: _Asked, engine: Engine) -> tuple[Model, Machine]:
+    """The model and the devices of one context for everything; a header is enough."""
+    return model_of(asked.text("model") or asked.embed_model), asked.machine(engine)
 
 
 def _settings(printer: Printer, asked: _Asked, engine: Engine) -> tuple[Model, Settings, int]:
@@ -175,12 +205,7 @@ def _settings(printer: Printer, asked: _Asked, engine: Engine) -> tuple[Model, S
     model = model_of(ref)
     model_file(model, "digest runs the real model: give a .gguf file on this machine")
     launch = with_model(reading.launch, ref, model)
-    gpu = asked.options["gpu"]
-    there = machine(
-        gpu if isinstance(gpu, tuple) else (), bool(asked.options["cpu_only"]),
-        asked.text("ram") or None, asked.text("reserve") or None,
-        asked.text("device_file") or None, engine=engine,
-    )  # fmt: skip
+    there = asked.machine(engine)
     made = settings_of(model, launch, asked.number("chunk_tokens"), there.devices, there.host)
     for note in (*reading.notes, *made.notes):
         printer.remark(note)
@@ -230,11 +255,37 @@ def _show(
         write_document(document, asked.folder)
         if not printer.json:
             view.show(printer, session, shelf, summary, written)
-    if question := asked.text("search"):
-        hits = view.search(shelf, session, question, asked.number("top") or 5)
-        document = {**document, "search": view.hits_json(shelf, question, hits)}
-        if not printer.json:
-            view.show_hits(printer, shelf, question, hits)
+    document |= _searched(printer, asked, session, shelf)
+    wanted = _wanted(asked, session)
+    if wanted is not None:
+        document |= refine(printer, session, shelf, wanted)
     if printer.json:
         printer.document(document)
     return 0
+
+
+def _searched(printer: Printer, asked: _Asked, session: Session, shelf: Shelf) -> dict[str, object]:
+    from kvwise.cli import _digest_view as view  # noqa: PLC0415
+
+    question = asked.text("search")
+    if not question:
+        return {}
+    hits = view.search(shelf, session, question, asked.number("top") or 5)
+    if not printer.json:
+        view.show_hits(printer, shelf, question, hits)
+    return {"search": view.hits_json(shelf, question, hits)}
+
+
+def _wanted(asked: _Asked, session: Session) -> Wanted | None:
+    """What a generator is to make, None if nothing."""
+    question, labels, task = asked.text("ask"), asked.text("classify"), asked.text("task")
+    if not (question or labels or task):
+        return None
+    there = asked.machine(session.engine)
+    model = asked.text("model")
+    start = None
+    if model:
+        start = Start(model, asked.number("budget"), there.devices, there.host, session.engine,
+                      session.asked.threads)  # fmt: skip
+    return Wanted(question, labels, task, asked.number("top") or 5,
+                  asked.number("answer_tokens"), start)  # fmt: skip

@@ -1,0 +1,250 @@
+"""`kvwise digest --ask, --task, --classify`: what a generator makes of the chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvwise.cli._digest_view import place_of
+from kvwise.cli.output import Printer
+from kvwise.errors import UsageError
+from kvwise.text import phrase
+
+if TYPE_CHECKING:
+    from kvwise.digest.refine.ask import Reply
+    from kvwise.digest.refine.classify import Verdict
+    from kvwise.digest.refine.generator import Generator
+    from kvwise.digest.refine.summarize import Tree
+    from kvwise.digest.session import Session
+    from kvwise.digest.shelf import Document, Shelf
+
+TASKS = ("summarize",)
+_LOG = "generator.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to make of the chunks. `start` loads the generator."""
+
+    question: str
+    labels: str
+    task: str
+    top: int
+    answer_tokens: int | None
+    start: Start | None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How to load a generator, once the embedding engine has left the memory."""
+
+    model: str
+    budget: int | None
+    devices: tuple[Any, ...]
+    host: Any
+    engine: Any
+    threads: int
+
+    def generator(self, folder: Path) -> AbstractContextManager[Generator]:
+        """Raises what loading raises."""
+        from kvwise.cli._count import model_file  # noqa: PLC0415
+        from kvwise.cli._request import model_of  # noqa: PLC0415
+        from kvwise.digest.refine.generator import Generator, launch_of  # noqa: PLC0415
+
+        model = model_of(self.model)
+        model_file(model)
+        launch = launch_of(model, self.budget, self.devices, self.host)
+        return Generator(model, launch, self.engine, folder / _LOG, self.threads)
+
+
+def refine(printer: Printer, session: Session, shelf: Shelf, wanted: Wanted) -> dict[str, Any]:
+    """Everything that was asked for, shown; returns it for the JSON document.
+
+    The vectors of the question and the labels are made first; then the embedding engine is ended,
+    because the memory may hold one model only.
+    """
+    hits: Sequence[Any] = ()
+    vectors: dict[str, Sequence[float]] = {}
+    labels: tuple[str, ...] = ()
+    if wanted.question:
+        from kvwise.digest.search import diverse  # noqa: PLC0415
+
+        hits = diverse(shelf, session.query(wanted.question), wanted.top)
+    if wanted.labels:
+        from kvwise.digest.refine.classify import labels_of  # noqa: PLC0415
+
+        labels = labels_of(wanted.labels)
+        if wanted.start is None:
+            vectors = {label: session.query(label) for label in labels}
+    session.close()
+    if wanted.start is None:
+        if wanted.question or wanted.task:
+            raise UsageError(
+                "a generator is needed to write", hint="--model names one; --search needs none"
+            )
+        return {"labels": _similar(printer, shelf, vectors)}
+    found: dict[str, Any] = {}
+    folder = shelf.path.parent
+    with printer.working(phrase("loading {name}", name=wanted.start.model)):
+        started = wanted.start.generator(folder)
+    with started as generator:
+        if wanted.question:
+            found["answer"] = _ask(printer, shelf, generator, wanted, hits)
+        if labels:
+            found["labels"] = _classified(printer, shelf, generator, labels)
+        if wanted.task:
+            found["summaries"] = _summaries(printer, shelf, generator, wanted)
+    return found
+
+
+def _ask(
+    printer: Printer, shelf: Shelf, generator: Generator, wanted: Wanted, hits: Sequence[Any]
+) -> dict[str, Any]:
+    from kvwise.digest.refine.ask import ANSWER_TOKENS, ask  # noqa: PLC0415
+
+    most = wanted.answer_tokens or ANSWER_TOKENS
+    with printer.working(phrase("answering")):
+        reply = ask(shelf, generator, wanted.question, hits, most)
+    if not printer.json:
+        _show_reply(printer, reply)
+    return {
+        "question": reply.question, "answer": reply.answer.text, "cut": reply.answer.cut,
+        "prompt_tokens": reply.answer.prompt_tokens, "answer_tokens": reply.answer.tokens,
+        "context": reply.context,
+        "passages": [
+            {"number": each.number, "cited": each.cited, "score": round(each.score, 6),
+             **asdict(each.row)} for each in reply.passages
+        ],
+        "left_out": [asdict(row) for row in reply.left_out],
+        "cited_unknown": list(reply.unknown),
+    }  # fmt: skip
+
+
+def _show_reply(printer: Printer, reply: Reply) -> None:
+    printer.text()
+    printer.text(reply.question, "title")
+    printer.text(reply.answer.text)
+    if reply.answer.cut:
+        printer.text(phrase("the answer was cut at its token limit"), "warn")
+    printer.text()
+    for each in reply.passages:
+        style = "good" if each.cited else "dim"
+        printer.text(f"[{each.number}] {place_of(each.row)}", style)
+    if not any(each.cited for each in reply.passages):
+        printer.text(phrase("the answer names no passage: check it against the text"), "warn")
+    if reply.unknown:
+        numbers = ", ".join(f"[{number}]" for number in reply.unknown)
+        printer.text(phrase("it names passages that it was not given: {numbers}", numbers=numbers),
+                     "warn")  # fmt: skip
+    if reply.left_out:
+        printer.text(
+            phrase(
+                "{count} of the passages found did not fit the budget of {context} tokens and were "
+                "left out",
+                count=len(reply.left_out), context=reply.context,
+            ),
+            "warn",
+        )  # fmt: skip
+
+
+def _similar(
+    printer: Printer, shelf: Shelf, vectors: dict[str, Sequence[float]]
+) -> list[dict[str, Any]]:
+    from kvwise.digest.refine.classify import by_similarity, classify  # noqa: PLC0415
+
+    vote, labels = by_similarity(shelf, vectors), tuple(vectors)
+    found = [classify(shelf, each, vote, labels, "similarity") for each in shelf.documents()]
+    return _verdicts(printer, found)
+
+
+def _classified(
+    printer: Printer, shelf: Shelf, generator: Generator, labels: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    from kvwise.digest.refine.classify import by_generator, classify  # noqa: PLC0415
+
+    documents = shelf.documents()
+    total = sum(document.chunks for document in documents)
+    vote = by_generator(shelf, generator, labels)
+    done = 0
+    with printer.progress(phrase("labelling"), total) as bar:
+
+        def counted(row: Any) -> str:
+            nonlocal done
+            label = vote(row)
+            done += 1
+            bar(done)
+            return label
+
+        found = [classify(shelf, each, counted, labels, "generator") for each in documents]
+    return _verdicts(printer, found)
+
+
+def _verdicts(printer: Printer, found: Sequence[Verdict]) -> list[dict[str, Any]]:
+    if not printer.json:
+        printer.text()
+        for each in found:
+            shares = ", ".join(f"{label} {share:.0%}" for label, share in each.shares.items())
+            printer.text(f"{each.document}: {each.label}", "title")
+            votes = phrase("by {by}, votes of the chunks: {shares}", by=each.by, shares=shares)
+            printer.text(votes, "dim")
+    return [
+        {"document": each.document, "label": each.label, "shares": each.shares, "by": each.by,
+         "chunks": [{"chunk": number, "label": label} for number, label in each.chunks]}
+        for each in found
+    ]  # fmt: skip
+
+
+def _summaries(
+    printer: Printer, shelf: Shelf, generator: Generator, wanted: Wanted
+) -> list[dict[str, Any]]:
+    found = []
+    for document in shelf.documents():
+        if document.chunks:
+            tree = _summarized(printer, shelf, generator, document, wanted.answer_tokens)
+            found.append(_tree_json(tree))
+            if not printer.json:
+                _show_tree(printer, tree)
+    return found
+
+
+def _summarized(
+    printer: Printer, shelf: Shelf, generator: Generator, document: Document, tokens: int | None
+) -> Tree:
+    from kvwise.digest.refine.summarize import SUMMARY_TOKENS, Summarizer  # noqa: PLC0415
+
+    last = max(row.end for row in shelf.chunks(document.name))
+    with printer.progress(phrase("summarising {name}", name=document.name), last) as bar:
+
+        def tell(_number: int, end: int | None) -> None:
+            bar(last if end is None else end)
+
+        maker = Summarizer(shelf, generator, tokens or SUMMARY_TOKENS, tell)
+        return maker.summarize(document)
+
+
+def _tree_json(tree: Tree) -> dict[str, Any]:
+    return {
+        "document": tree.document, "summary": tree.top.text,
+        "nodes": [asdict(node) | {"of": list(node.of)} for node in tree.nodes],
+    }  # fmt: skip
+
+
+def _show_tree(printer: Printer, tree: Tree) -> None:
+    printer.text()
+    printer.text(phrase("summary of {name}", name=tree.document), "title")
+    printer.text(tree.top.text)
+    below = [node for node in tree.nodes if not node.of]
+    printer.text(
+        phrase(
+            "made of {below} summaries of the text in {levels} levels; --json has all of them with "
+            "their byte offsets",
+            below=len(below), levels=tree.top.level + 1,
+        ),
+        "dim",
+    )  # fmt: skip
+    cut = sum(node.cut for node in tree.nodes)
+    if cut:
+        printer.text(phrase("{cut} summaries were cut at their token limit", cut=cut), "warn")
