@@ -62,9 +62,8 @@ def starting(found: Sequence[Measurement], identity: str) -> list[Measurement]:
     """All times of the one result whose identity begins so. Raises UsageError."""
     named = [each for each in found if each.identity.startswith(identity)]
     if len({each.identity for each in named}) != 1:
-        problem = "{word} is the beginning of {count} results"
         raise UsageError(
-            problem if named else "there is no result {word}",
+            "{word} is the beginning of {count} results" if named else "there is no result {word}",
             word=identity, count=len({each.identity for each in named}),
             hint="`kvwise results list` shows what there is",
         )  # fmt: skip
