@@ -133,7 +133,7 @@ class ServerVisit:
 
     def _one(self, server: Server, test: Task, salt: str, watch: Watch) -> Taken:
         before = self.tokens.make(test.depth, "depth", start=True)
-        if test.depth:
+        if before and test.kind == "prompt":  # what is decoded has its depth read with it
             server.complete(before, 1, **_QUICK)
         began = time.monotonic()
         rate, spent = (self._prompt if test.kind == "prompt" else self._decode)(

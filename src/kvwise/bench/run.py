@@ -57,7 +57,7 @@ def run(
     counts: dict[tuple[int, int, str], int] = {}
     for unit in plain.values():
         name = (unit.ruled.case.model, unit.depth, unit.ruled.way)
-        count = _count(sweep.repetitions, job.results[unit.key])
+        count = _count(sweep.repetitions, job.results[unit.key], unit.ruled.way)
         counts[name] = int(job.note("visits " + " ".join(map(str, name)), count))
     units = {unit.key: unit for unit in all_units(sweep.ruled, counts, sweep.repetitions)}
     work.units = plain | units
@@ -65,13 +65,16 @@ def run(
     return dict(job.results)
 
 
-def _count(repetitions: int, first: Result) -> int:
+def _count(repetitions: int, first: Result, way: str) -> int:
     """Starts to spread the repetitions over, by what the first one took."""
     spent = sum(each["seconds"] for each in first["samples"])
     kept = sum(each["seconds"] for each in first["samples"] if not each["discarded"])
     if not kept:
         return 1
-    return visits(repetitions, max(first["seconds"] - spent, 0.01), kept)
+    fixed = first["seconds"] - spent
+    if way == "llama-bench":  # a disturbed start was repeated as a whole
+        fixed = first["ready_s"] or fixed
+    return visits(repetitions, max(fixed, 0.01), kept)
 
 
 @dataclass(slots=True)
