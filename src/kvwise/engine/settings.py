@@ -129,6 +129,15 @@ def _number(word: str) -> bool:
     return word[1:].replace(".", "", 1).isdigit()
 
 
+_ATTRIBUTES = {
+    "-tb": ("cpuparams_batch.n_threads",),
+    "--threads-batch": ("cpuparams_batch.n_threads",),
+    "--poll": ("cpuparams.poll", "cpuparams_batch.poll"),
+    "--poll-batch": ("cpuparams_batch.poll",),
+}
+"""Flags of a server that change no byte -> attributes of the embedded engine."""
+
+
 def embedded_spec(model: str, launch: Launch, run: Run) -> dict[str, Any]:
     """What the embedded engine's child is told (as JSON). Raises UsageError for what it lacks."""
     check(launch)
@@ -138,12 +147,15 @@ def embedded_spec(model: str, launch: Launch, run: Run) -> dict[str, Any]:
             hint="use a llama-server: --engine PATH",
         )
     threads, warmup = run.threads, run.warmup
+    more: dict[str, Any] = {}
     words = iter(launch.extra)
     for word in words:
         if word in ("-t", "--threads"):
             threads = int(next(words, "0"))
         elif word == "--no-warmup":
             warmup = False
+        elif word in _ATTRIBUTES:
+            more |= dict.fromkeys(_ATTRIBUTES[word], int(next(words, "0")))
         else:
             raise UsageError(
                 "the embedded engine cannot be given {flag}", flag=word,
@@ -158,4 +170,5 @@ def embedded_spec(model: str, launch: Launch, run: Run) -> dict[str, Any]:
         "warmup": warmup,
         "exact": run.exact,
         "verbosity": VERBOSITY,
+        "more": more,
     }

@@ -174,7 +174,7 @@ class Given:
         more, rest = attributes(launch, self.strangers)
         run = Run(port=listen.port, host=listen.host, exact=False)
         spec = embedded_spec(self.place, replace(launch, extra=rest), run)
-        spec["more"] = more
+        spec["more"] |= more
         return [sys.executable, "-m", "kvwise.engine.embedded", json.dumps(spec)]
 
 

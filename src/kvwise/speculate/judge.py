@@ -1,9 +1,10 @@
-"""Does it pay? Tokens per second against plain generation of the same round, beyond the spread.
+"""Does it pay? Tokens per second against plain generation of the same round, beyond chance.
 
 Never by the share of accepted tokens: a draft that costs as much as the model was measured with
-every token accepted and half the speed. A gain counts when it is larger than what the runs differ
-by among themselves, holds in every round, and does not make the answers as a whole slower (a draft
-model reads the prompt too). Among ways whose speeds cannot be told apart the simplest is taken.
+every token accepted and half the speed. A gain counts when it is larger than what chance alone
+would do (Welch's interval of `results.stats`), holds in every round, and does not make the answers
+as a whole slower (a draft model reads the prompt too). Among ways whose speeds cannot be told apart
+the simplest is taken.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kvwise.results.stats import difference
 from kvwise.speculate.attempt import Answer, Measured, asked_but_off
 from kvwise.speculate.kinds import PLAIN, Variant
 from kvwise.text import Phrase, phrase
@@ -246,9 +248,17 @@ def pays(summary: Summary, plain: Summary) -> bool:
 
 
 def noise(summary: Summary, plain: Summary) -> float:
-    """What the runs of one setting differ by: the wider of both, and never less than LEAST_GAIN."""
-    widths = [each.speed.width for each in (summary, plain) if each.speed is not None]
-    return max(LEAST_GAIN, *widths)
+    """What chance alone would do to the speeds of both (Welch), and never less than LEAST_GAIN."""
+    found = difference(_speeds(plain), _speeds(summary))
+    return max(LEAST_GAIN, found.noise or 0.0) if found else LEAST_GAIN
+
+
+def _speeds(summary: Summary) -> list[float]:
+    """Of the rounds that count."""
+    done = [unit for unit in summary.units if unit.error is None]
+    return [unit.decode_per_s for unit in done if not unit.flags] or [
+        unit.decode_per_s for unit in done
+    ]
 
 
 def _gain(summary: Summary) -> float:
@@ -293,7 +303,7 @@ def _why_not(fastest: Summary, plain: Summary) -> Phrase:
     spread = noise(fastest, plain)
     if gain.median - 1 <= spread or gain.low <= 1:
         return phrase(
-            "the fastest gains {gain}, and runs of one setting differ by up to {spread}",
+            "the fastest gains {gain}, and chance alone would do {spread}",
             gain=_percent(gain.median), spread=f"{spread * 100:.0f} %",
         )  # fmt: skip
     return phrase(
