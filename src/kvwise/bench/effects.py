@@ -106,7 +106,7 @@ def _flash(launch: Launch, context: ContextLoad) -> list[Effect]:
 
 
 def _sizes(launch: Launch, context: ContextLoad) -> list[Effect]:
-    """A batch is never larger than the context, and no test is: that is told and nothing is lost."""
+    """No batch is larger than the context, and no test is: that is told and nothing is lost."""
     found = []
     n_ctx = _fact(context, "n_ctx")
     if n_ctx and launch.n_ctx and n_ctx > launch.n_ctx:

@@ -75,13 +75,13 @@ def _one(
     sweep: Sweep,
 ) -> Measurement | None:
     mine = [sample for sample in line.samples if sample["test"] == test.name]
-    if not mine:
+    if not mine and line.state == OK:
         return None
     machine, engine, model = where
     prompt = test.kind == "prompt"
     return Measurement(
         kind="speed",
-        at=mine[0]["at"],
+        at=mine[0]["at"] if mine else line.at,
         machine=machine,
         engine=engine,
         model=model,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -53,16 +54,24 @@ def run(
     """
     plain = {unit.key: unit for unit in first_units(sweep.ruled)}
     work = _Work(sweep, job, plain, saved)
-    job.run(list(plain), work.do, progress, last=False)
+    work.save(sweep.ruled)  # a kill may have come between a unit and this
+    try:
+        job.run(list(plain), work.do, progress, last=False)
+        work.units = plain | _units(sweep, job, plain)
+        job.run(list(work.units), work.do, progress, last=False)
+    finally:
+        work.save(work.pending)
+    return dict(job.results)
+
+
+def _units(sweep: Sweep, job: Job, plain: Mapping[str, Unit]) -> dict[str, Unit]:
+    """All units; how many starts each has is decided once, by the first unit of its kind."""
     counts: dict[tuple[int, int, str], int] = {}
     for unit in plain.values():
         name = (unit.ruled.case.model, unit.depth, unit.ruled.way)
         count = _count(sweep.repetitions, job.results[unit.key], unit.ruled.way)
         counts[name] = int(job.note("visits " + " ".join(map(str, name)), count))
-    units = {unit.key: unit for unit in all_units(sweep.ruled, counts, sweep.repetitions)}
-    work.units = plain | units
-    job.run(list(units), work.do, progress, last=False)
-    return dict(job.results)
+    return {unit.key: unit for unit in all_units(sweep.ruled, counts, sweep.repetitions)}
 
 
 def _count(repetitions: int, first: Result, way: str) -> int:
@@ -70,7 +79,7 @@ def _count(repetitions: int, first: Result, way: str) -> int:
     spent = sum(each["seconds"] for each in first["samples"])
     kept = sum(each["seconds"] for each in first["samples"] if not each["discarded"])
     if not kept:
-        return 1
+        return min(2, repetitions)
     fixed = first["seconds"] - spent
     if way == "llama-bench":  # a disturbed start was repeated as a whole
         fixed = first["ready_s"] or fixed
@@ -85,14 +94,23 @@ class _Work:
     job: Job
     units: dict[str, Unit]
     saved: Callable[[Ruled, Mapping[str, Result]], object] | None
+    pending: tuple[Ruled, ...] = ()  # whose last unit is done and not yet saved
+
+    def save(self, settings: Sequence[Ruled]) -> None:
+        """Hand on what is known of these settings: only units that are on the disk."""
+        for ruled in settings if self.saved else ():
+            found = of_case(ruled, self.job.results)
+            if found and self.saved:
+                self.saved(ruled, found)
+        self.pending = ()
 
     def do(self, key: str) -> Result:
         unit = self.units[key]
         if self._failed_before(unit):
             return _result(LEFT_OUT)
+        self.save(self.pending)
         found = self._one(unit)
-        if self.saved:
-            self.saved(unit.ruled, {**of_case(unit.ruled, self.job.results), key: found})
+        self.pending = (unit.ruled,)
         return found
 
     def _failed_before(self, unit: Unit) -> bool:
@@ -170,7 +188,7 @@ def of_case(ruled: Ruled, results: Mapping[str, Result]) -> dict[str, Result]:
 
 def _result(state: str, **more: Any) -> Result:
     empty: Result = {
-        "state": state, "samples": [], "seconds": 0.0, "ready_s": None, "argv": [], "log": None,
+        "state": state, "at": time.time(), "samples": [], "seconds": 0.0, "ready_s": None, "argv": [], "log": None,
         "error": None, "outcome": None, "tail": [], "memory": [], "figures": {}, "used": {},
         "effects": [],
     }  # fmt: skip

@@ -62,6 +62,7 @@ class Line:
     argv: tuple[str, ...] = ()
     log: str | None = None
     seconds: float = 0.0
+    at: float = 0.0  # when its first start ended, seconds since 1970
 
     @property
     def parts(self) -> dict[str, dict[str, int | None]]:
@@ -118,6 +119,7 @@ def line_of(ruled: Ruled, model: Model, results: Mapping[str, Result]) -> Line |
         samples=samples,
         argv=tuple(next((unit["argv"] for unit in units if unit["argv"]), ())),
         seconds=sum(unit["seconds"] for unit in units),
+        at=min(unit["at"] for unit in units),
     )
     bad = next((unit for unit in units if unit["state"] in (FAILED, SKIPPED)), None)
     return line if bad is None else _failed(line, model, bad)
