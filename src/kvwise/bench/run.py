@@ -188,7 +188,8 @@ def of_case(ruled: Ruled, results: Mapping[str, Result]) -> dict[str, Result]:
 
 def _result(state: str, **more: Any) -> Result:
     empty: Result = {
-        "state": state, "at": time.time(), "samples": [], "seconds": 0.0, "ready_s": None, "argv": [], "log": None,
+        "state": state, "at": time.time(), "samples": [], "seconds": 0.0, "ready_s": None,
+        "argv": [], "log": None,
         "error": None, "outcome": None, "tail": [], "memory": [], "figures": {}, "used": {},
         "effects": [],
     }  # fmt: skip

@@ -1,0 +1,93 @@
+"""A few figures of many samples, and what becomes of starts that failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvwise.bench.cases import Case, Task
+from kvwise.bench.ruled import Ruled
+from kvwise.bench.run import FAILED, LEFT_OUT, OK, SKIPPED, Result
+from kvwise.bench.summary import line_of
+from kvwise.engine.outcome import Ending, Outcome
+from kvwise.gguf.model import Model
+from kvwise.launch import Launch
+from kvwise.opening import open_model
+from kvwise.text import phrase
+from kvwise.verify.codec import encode
+
+TESTS = Path(__file__).resolve().parents[1]
+LOGS, ZOO = TESTS / "diagnose/logs", TESTS / "zoo/models/qwen3-8b.json.gz"
+RULED = Ruled(Case(0, Launch(n_ctx=1024), (("ctk", "f16"),)), "server", (Task("prompt", 8),))
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return open_model(str(ZOO))
+
+
+def sample(value: float, *flags: str, discarded: bool = False) -> dict[str, Any]:
+    return {"test": "pp8", "value": value, "seconds": 1.0, "at": 5.0, "flags": list(flags),
+            "others": 0.0, "load": None, "discarded": discarded}  # fmt: skip
+
+
+def unit(state: str = OK, *samples: dict[str, Any], **more: Any) -> Result:
+    return {
+        "state": state, "at": 1.0, "samples": list(samples), "seconds": 1.0, "ready_s": 0.5,
+        "argv": [], "log": None, "error": None, "outcome": None, "tail": [], "memory": [],
+        "figures": {}, "used": {}, "effects": [], **more,
+    }  # fmt: skip
+
+
+def test_disturbed_samples_do_not_count(model: Model) -> None:
+    found = {
+        "0 ctk=f16 @0 #0": unit(OK, sample(3, "contended", discarded=True), sample(10)),
+        "0 ctk=f16 @0 #1": unit(OK, sample(12), sample(11)),
+    }
+    line = line_of(RULED, model, found)
+    assert line is not None
+    (figure,) = line.figures
+    assert (figure.median, figure.least, figure.most) == (11, 10, 12)
+    assert (figure.count, figure.disturbed, figure.doubtful) == (3, 1, False)
+    assert figure.spread == 1.0
+
+
+def test_where_all_are_disturbed_the_last_tries_are_shown_as_doubtful(model: Model) -> None:
+    tries = [sample(3, "contended", discarded=True), sample(5, "contended")]
+    line = line_of(RULED, model, {"0 ctk=f16 @0 #0": unit(OK, *tries)})
+    assert line is not None
+    (figure,) = line.figures
+    assert (figure.median, figure.doubtful, figure.disturbed) == (5, True, 2)
+
+
+def test_a_failure_has_the_cause_that_its_log_shows(model: Model) -> None:
+    log = LOGS / "cut-data-b11549.log"
+    outcome = Outcome(Ending.REFUSED, 1, 1, 1.0, ready=False, said="no")
+    failed = unit(FAILED, outcome=encode(outcome), error=encode(outcome.sentence), log=str(log))
+    line = line_of(RULED, model, {"a": failed, "b": unit(LEFT_OUT)})
+    assert line is not None
+    assert line.state == FAILED
+    assert line.findings
+    assert line.code == line.findings[0].kind
+    assert str(line.why) == str(line.findings[0].cause)
+
+
+def test_a_failure_that_nobody_knows_says_what_the_engine_said(model: Model) -> None:
+    outcome = Outcome(Ending.EXITED, 7, 1, 1.0, ready=True)
+    failed = unit(FAILED, outcome=encode(outcome), error=encode(outcome.sentence))
+    line = line_of(RULED, model, {"a": failed})
+    assert line is not None
+    assert (line.state, str(line.why)) == (FAILED, "the engine ended with code 7")
+
+
+def test_memory_that_was_gone_at_the_start(model: Model) -> None:
+    why = encode(phrase("no room"))
+    line = line_of(RULED, model, {"a": unit(OK, sample(9)), "b": unit(SKIPPED, error=why)})
+    assert line is not None
+    assert (line.state, line.code, str(line.why)) == (SKIPPED, "does_not_fit", "no room")
+
+
+def test_a_setting_that_was_not_reached_has_no_line(model: Model) -> None:
+    assert line_of(RULED, model, {}) is None
