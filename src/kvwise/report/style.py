@@ -59,7 +59,8 @@ tr.best th::after{content:" \\25C6";font-size:.7em}
 .remarks{margin:0 0 1.6rem;padding:.2rem 0 .2rem 1.2rem;color:var(--ink);font-size:.92rem}
 .remarks li{margin:.25rem 0;overflow-wrap:anywhere}
 footer{margin-top:3rem;color:var(--soft);font-size:.8rem}
-@media (max-width:40rem){body{padding:1rem .8rem}figure{padding:.9rem .8rem}figure .wide{margin:0 -.8rem;padding:.2rem .8rem}h1{font-size:1.4rem}}
+@media (max-width:40rem){body{padding:1rem .8rem}h1{font-size:1.4rem}
+figure{padding:.9rem .8rem}figure .wide{margin:0 -.8rem;padding:.2rem .8rem}}
 @media print{body{background:#fff;padding:0}.scheme,nav{display:none}
 figure,section>.wide{break-inside:avoid;border-color:#ccc}.wide{overflow:visible}
 figure svg{max-width:100%}}

@@ -18,10 +18,10 @@ def whole(spec: Mapping[str, Any]) -> Spec:
     return {"$schema": SCHEMA, "config": CONFIG, **spec}
 
 
-def rows_axis(field: str = "label", *, shown: bool = True) -> Spec:
-    """The rows of bars, in the order of the data."""
+def rows_axis(order: Sequence[str], *, shown: bool = True) -> Spec:
+    """The rows of bars, by their labels from top to bottom."""
     axis: Spec | None = {"title": None, "labelPadding": 10} if shown else None
-    return {"field": field, "type": "nominal", "sort": None, "axis": axis}
+    return {"field": "label", "type": "nominal", "sort": list(order), "axis": axis}
 
 
 def bars(values: Sequence[Spec], title: Words, colour: str, *, first: bool, width: int) -> Spec:
@@ -30,7 +30,7 @@ def bars(values: Sequence[Spec], title: Words, colour: str, *, first: bool, widt
     `values` have label, value, low, high, samples, text, says; rows without a value keep their
     place.
     """
-    y = rows_axis(shown=first)
+    y = rows_axis([each["label"] for each in values], shown=first)
     most = max((max(each["high"], each["value"]) for each in values if each["value"]), default=1)
     x = {"type": "quantitative", "scale": {"domain": [0, most * 1.02]}}
     samples = [
@@ -86,7 +86,7 @@ def note(values: Sequence[Spec], title: Words, width: int) -> Spec:
         "data": {"values": list(values)},
         "mark": {"type": "text", "align": "left", "x": 0, "fontWeight": 500},
         "encoding": {
-            "y": rows_axis(shown=False),
+            "y": rows_axis([each["label"] for each in values], shown=False),
             "text": {"field": "text"},
             "color": {"field": "colour", "type": "nominal", "scale": None},
         },

@@ -72,7 +72,8 @@ def _spec(values: list[Spec], totals: list[Spec]) -> Spec:
     names, colours = [name for _, name, _ in present], [colour for _, _, colour in present]
     sides = [words for _, words in _SIDES if any(row["side"] == words for row in totals)]
     offset = {"field": "side", "type": "nominal", "sort": sides, "scale": {"paddingInner": 0.15}}
-    y = rows_axis() | {"scale": {"paddingInner": 0.28}}
+    order = list(dict.fromkeys(row["label"] for row in totals))
+    y = rows_axis(order) | {"scale": {"paddingInner": 0.28}}
     most = max(row["mib"] for row in totals)
     x = {"type": "quantitative", "scale": {"domain": [0, most * 1.12]}}
     return {

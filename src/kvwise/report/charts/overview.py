@@ -105,7 +105,7 @@ def _memory(lines: Sequence[Line]) -> Callable[[bool], Spec]:
     x = {"type": "quantitative", "scale": {"domain": [0, most]}}
 
     def panel(first: bool) -> Spec:
-        y = rows_axis(shown=first)
+        y = rows_axis([line.label for line in lines], shown=first)
         stack = {"field": "mib", "stack": "zero", "axis": {"tickCount": 4, "title": None}, **x}
         colours = [colour for _, _, colour in parts]
         return {
