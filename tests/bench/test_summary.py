@@ -36,8 +36,8 @@ def sample(value: float, *flags: str, discarded: bool = False) -> dict[str, Any]
 def unit(state: str = OK, *samples: dict[str, Any], **more: Any) -> Result:
     return {
         "state": state, "at": 1.0, "samples": list(samples), "seconds": 1.0, "ready_s": 0.5,
-        "argv": [], "log": None, "error": None, "outcome": None, "tail": [], "memory": [],
-        "figures": {}, "used": {}, "effects": [], **more,
+        "argv": [], "build": "", "log": None, "error": None, "outcome": None, "tail": [],
+        "memory": [], "figures": {}, "used": {}, "effects": [], **more,
     }  # fmt: skip
 
 

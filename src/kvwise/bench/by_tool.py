@@ -96,8 +96,8 @@ class ToolVisit:
         error = None if run.outcome.clean else run.outcome.sentence
         return (
             replace(
-                visit, loaded=run.loaded, outcome=run.outcome, error=error, tail=run.tail,
-                ready_s=max(0.0, run.seconds - sum(sum(row.seconds) for row in run.rows)),
+                visit, loaded=run.loaded, build=_build(run.rows), outcome=run.outcome, error=error,
+                tail=run.tail, ready_s=max(0.0, run.seconds - sum(sum(row.seconds) for row in run.rows)),
             ),
             samples,
         )  # fmt: skip
@@ -126,3 +126,9 @@ def _row_of(rows: Sequence[Row], test: Task) -> Row | None:
         if (row.n_prompt, row.n_gen, row.depth) == (prompt, count, test.depth):
             return row
     return None
+
+
+def _build(rows: Sequence[Row]) -> str:
+    """What its rows say; 0 or -1 of a program that was made outside a repository."""
+    number = rows[0].raw.get("build_number") if rows else None
+    return f"b{number}" if isinstance(number, int) and number > 1 else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kvwise.bench.cases import Task
@@ -45,7 +46,7 @@ def measurements(
     if line is None or line.state == SKIPPED:
         return []
     seen = model_seen(model)
-    engine = _engine(sweep, ruled)
+    engine = _engine(sweep, ruled, results)
     found = [
         _one(line, test, _figures(ruled, results, test.depth), (machine, engine, seen), sweep)
         for test in ruled.tests
@@ -53,10 +54,12 @@ def measurements(
     return [each for each in found if each is not None]
 
 
-def _engine(sweep: Sweep, ruled: Ruled) -> EngineSeen:
+def _engine(sweep: Sweep, ruled: Ruled, results: Mapping[str, Result]) -> EngineSeen:
     bench = sweep.means.bench
     if ruled.way == "llama-bench" and bench is not None:
-        return engine_seen(bench, "llama-bench")
+        seen = engine_seen(bench, "llama-bench")
+        said = next((unit["build"] for unit in results.values() if unit["build"]), "")
+        return seen if seen.build else replace(seen, build=said)
     return engine_seen(sweep.means.engine)
 
 

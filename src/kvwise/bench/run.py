@@ -133,6 +133,7 @@ class _Work:
             seconds=visit.seconds,
             ready_s=visit.ready_s,
             argv=list(visit.argv),
+            build=visit.build,
             log=str(log) if log else None,
             error=encode(visit.error),
             outcome=encode(visit.outcome) if visit.error else None,
@@ -189,7 +190,7 @@ def of_case(ruled: Ruled, results: Mapping[str, Result]) -> dict[str, Result]:
 def _result(state: str, **more: Any) -> Result:
     empty: Result = {
         "state": state, "at": time.time(), "samples": [], "seconds": 0.0, "ready_s": None,
-        "argv": [], "log": None,
+        "argv": [], "build": "", "log": None,
         "error": None, "outcome": None, "tail": [], "memory": [], "figures": {}, "used": {},
         "effects": [],
     }  # fmt: skip

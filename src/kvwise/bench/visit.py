@@ -39,3 +39,4 @@ class Visit:
     tail: tuple[str, ...] = ()
     argv: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    build: str = ""  # of llama.cpp, where the program says it with its figures

@@ -1,0 +1,75 @@
+"""What `kvwise bench` knows before it starts anything."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from models import smollm2
+
+
+def planned(*more: str) -> tuple[int, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "kvwise", "bench", str(smollm2()), "--engine", "embedded",
+         "--dry-run", "--json", *more],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_the_matrix_has_all_legal_pairs_and_says_why_not_the_others() -> None:
+    code, document = planned("--matrix", "kv", "-fa", "off")
+    assert code == 0
+    rows = document["rows"]
+    assert len(rows) == 81
+    refused = [row for row in rows if row["code"]]
+    assert len(refused) == 9 * 6  # V quantized, without flash attention
+    assert {row["code"] for row in refused} == {"v_quant_needs_flash_attn"}
+    assert all(row["starts"] >= 1 for row in rows if not row["code"])
+
+
+def test_what_memory_cannot_hold_is_not_started_unless_forced() -> None:
+    _, document = planned("-c", "99000000")
+    (row,) = document["rows"]
+    assert (row["code"], row["starts"]) == ("does_not_fit", 0)
+    assert document["commands"] == []
+    _, document = planned("-c", "99000000", "--force")
+    (row,) = document["rows"]
+    assert row["code"] is None
+    assert len(document["commands"]) == 1
+
+
+def test_tests_beyond_the_models_training_are_left_out() -> None:
+    _, document = planned("-d", "0,8000", "-p", "512", "-n", "64")
+    (row,) = document["rows"]
+    assert row["tests"] == ["pp512", "tg64", "tg64@d8000"]
+    _, document = planned("-d", "9000")
+    (row,) = document["rows"]
+    assert row["code"] == "beyond_training"
+
+
+def test_what_the_embedded_engine_cannot_be_told_is_a_row() -> None:
+    _, document = planned("--vary", "dev=CUDA0")
+    (row,) = document["rows"]
+    assert row["code"] == "UsageError"
+    assert "devices" in row["message"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--vary", "ctk=f16,f17"), "cache type"),
+        (("--matrix", "six", "--vary", "ctv=f16"), "exclude"),
+        (("--resume", "--fresh"), "exclude"),
+        (("--text", "a.txt"), "--quality"),
+        (("-p", "0", "-n", "0"), "nothing to run"),
+    ],
+)
+def test_wrong_requests(words: tuple[str, ...], said: str) -> None:
+    code, document = planned(*words)
+    assert code == 2
+    assert said in document["error"]["message"]
