@@ -14,8 +14,12 @@ The names are loaded when they are first used, so that `import kvwise` costs not
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+from kvwise import _interrupt
+
+_interrupt.at_once()  # before anything else is loaded; only in the program `kvwise` itself
+
+from importlib import import_module  # noqa: E402
+from typing import TYPE_CHECKING  # noqa: E402
 
 if TYPE_CHECKING:
     from kvwise.device import Device, Host

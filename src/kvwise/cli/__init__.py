@@ -6,15 +6,22 @@ it defines `command`. `_NAME.py` files serve several commands.
 
 from __future__ import annotations
 
+from kvwise import _interrupt
+
 
 def main() -> None:
     """Entry point of `kvwise`."""
     import sys  # noqa: PLC0415
 
+    code = 130
     try:
-        from kvwise.cli._main import run  # noqa: PLC0415
+        try:
+            from kvwise.cli._main import run  # noqa: PLC0415
 
-        code = run(sys.argv[1:])
-    except KeyboardInterrupt:  # while loading, or again while stopping
+            _interrupt.as_error()
+            code = run(sys.argv[1:])
+        finally:
+            _interrupt.at_once()
+    except KeyboardInterrupt:  # again, while the first one was told
         code = 130
     raise SystemExit(code)
