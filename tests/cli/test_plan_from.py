@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -43,6 +44,44 @@ def test_each_change_has_its_own_bytes(quick: Kvwise) -> None:
             for old, new in zip(before.lines, after.lines, strict=True)
         }
     assert rows["-fa"]["changes"] is False
+
+
+def test_every_reason_has_its_number(quick: Kvwise) -> None:
+    """Bytes, tokens or tokens per second of what a change alone does; or that nothing does."""
+    line = "llama-server -m qwen.gguf -c 8192 -ngl 20 -b 512 -np 4"
+    card = ("--gpu", "name=RTX 4060,os=linux", "--ram", "32GiB")
+    rows = by_flag(quick("plan", QWEN, *card, "--from", line, "--json").json)
+    changed = {flag: row for flag, row in rows.items() if row["changes"]}
+    assert len(changed) >= 5
+    for flag, row in changed.items():
+        why = str(row["why"])
+        if row["bytes"] and any(row["bytes"].values()):  # type: ignore[union-attr]
+            assert re.search(r"[\d,.]+ [MG]iB (?:more )?on NVIDIA", why), (flag, why)
+            assert re.search(r"\d tokens", why), (flag, why)
+        else:
+            assert why.startswith("no byte changes") or "1 GiB free = " in why, (flag, why)
+    layers = changed["-ngl"]
+    assert layers["decode_ratio"] > 2  # type: ignore[operator]
+    assert f"answers come {layers['decode_ratio']:.1f} times as fast" in str(layers["why"])
+    context = changed["-c"]
+    more = int(str(context["advised"])) - 8192
+    assert f"{more:,} tokens more take " in str(context["why"])
+
+
+def test_what_today_is_refused_is_judged_in_the_advised_settings(quick: Kvwise) -> None:
+    refused = "llama-server -m a.gguf -fa off -ctv q8_0 -ub 2048"
+    rows = by_flag(quick("plan", QWEN, *GPU, "--from", refused, "--json").json)
+    row = rows["-ub"]
+    launch = read(["-ub", "2048"]).launch
+    document = quick("plan", QWEN, *GPU, "--from", refused, "--json").json
+    argv = document["commands"]["argv"][1:]
+    advised = read(argv).launch
+    model, device = open_model(QWEN), Device.of(GPU[1])
+    one = account(model, change(advised, n_ubatch=launch.n_ubatch), [device])
+    two = account(model, advised, [device])
+    freed = two.lines[0].total_bytes - one.lines[0].total_bytes
+    assert row["bytes"]["VGPU0"] == freed < 0  # type: ignore[index]
+    assert "frees " in str(row["why"])
 
 
 def test_the_corrected_command_is_the_plan(quick: Kvwise) -> None:

@@ -19,7 +19,9 @@ from kvwise.plan.outlook import MORE_BYTES, WhatIf, outlook
 from kvwise.plan.quality import CLASSES
 from kvwise.plan.report import plan_json
 from kvwise.plan.speed import Measured, Range, Speed
+from kvwise.plan.speed.words import with_speed
 from kvwise.plan.trades import outdoing, trades, undominated
+from kvwise.text import phrase
 
 from .setup import RAM, gpu, model
 
@@ -197,6 +199,27 @@ def test_trades_name_what_is_given_and_taken() -> None:
     chosen, other = Offer(8192, "high", 20), Offer(16384, "medium", 10)
     assert str(trades(chosen, other)) == (
         "8,192 tokens more (+100 %), cache quality medium instead of high, answers 50 % slower"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [(14.5, "answers come 14 times as fast"), (2.04, "answers come 2.0 times as fast"),
+     (2.0, "answers come 100 % faster"), (1.25, "answers come 25 % faster"),
+     (0.07, "answers come 93 % slower"), (1.02, "")],
+)  # fmt: skip
+def test_above_twice_as_fast_a_factor_is_said(ratio: float, said: str) -> None:
+    """`1350 % faster` is read by nobody."""
+    words = str(with_speed(phrase("x"), ratio, None))
+    assert words == (f"x; {said}" if said else "x")
+    prompt = str(with_speed(phrase("x"), None, ratio))
+    assert prompt == words.replace("answers come", "prompts are read")
+
+
+def test_trades_above_twice_are_factors() -> None:
+    chosen, other = Offer(8192, "high", 2), Offer(40960, "high", 29)
+    assert str(trades(chosen, other)) == (
+        "32,768 tokens more (5.0 times as many), answers 14 times as fast"
     )
 
 

@@ -72,7 +72,7 @@ def advise(
 
     kept = fields_kept([word for word in keep if not word.isdecimal()], asked.reading)
     try:
-        made = compare(asked.reading, kept, goal, planner, ledger_of)
+        made = compare(asked.reading, kept, goal, planner, ledger_of, host=on.host)
     except Impossible as impossible:
         return refuse(printer, impossible)
     if printer.json:

@@ -17,11 +17,11 @@ from kvwise.plan.candidate import CELLS, Candidate
 from kvwise.plan.experts import count_on_host
 from kvwise.plan.search import Search
 from kvwise.plan.speed import Speed, estimate
+from kvwise.plan.speed.words import with_speed
 from kvwise.text import Phrase, phrase
 from kvwise.units import show
 
 _USUAL_UBATCH = 512  # llama.cpp's default
-_SMALL = 0.03  # a difference in speed not worth a word
 _PLACES = {"-ngl", "-ncmoe", "-nkvo"}  # their opposite does not fit: what they free is no choice
 
 
@@ -60,7 +60,7 @@ class Cost:
                     "{what} takes {size} = {tokens:,} tokens",
                     what=self.what, size=size, tokens=tokens,
                 )  # fmt: skip
-        return _with_speed(said, self.decode, self.prompt)
+        return with_speed(said, self.decode, self.prompt)
 
     def as_json(self) -> dict[str, Any]:
         """One entry of `costs` in kvwise/plan/1."""
@@ -71,30 +71,6 @@ class Cost:
             "decode_ratio": None if self.decode is None else round(self.decode, 3),
             "prompt_ratio": None if self.prompt is None else round(self.prompt, 3),
         }
-
-
-def _with_speed(said: Phrase, decode: float | None, prompt: float | None) -> Phrase:
-    if decode is not None and abs(decode - 1) > _SMALL:
-        said = phrase(
-            "{said}; answers come {percent} % faster"
-            if decode > 1
-            else "{said}; answers come {percent} % slower",
-            said=said,
-            percent=_percent(decode),
-        )
-    if prompt is not None and abs(prompt - 1) > _SMALL:
-        said = phrase(
-            "{said}; prompts are read {percent} % faster"
-            if prompt > 1
-            else "{said}; prompts are read {percent} % slower",
-            said=said,
-            percent=_percent(prompt),
-        )
-    return said
-
-
-def _percent(ratio: float) -> int:
-    return round(100 * abs(ratio - 1))
 
 
 def costs(search: Search, chosen: Candidate, speed: Speed) -> tuple[Cost, ...]:

@@ -7,8 +7,10 @@ from typing import Protocol
 
 from kvwise.plan.quality import CLASSES
 from kvwise.plan.speed import Speed
+from kvwise.plan.speed.words import number as digits
 from kvwise.text import Phrase, phrase
 
+_FACTOR = 2  # more than so many times is no percentage any more
 _ALIKE = 0.03  # speeds and contexts this close are the same to a person
 
 
@@ -100,7 +102,10 @@ def _context(chosen: Offer, other: Offer) -> Iterator[Phrase]:
     more = other.slot_tokens - chosen.slot_tokens
     if abs(more) > _hair(chosen.slot_tokens):
         percent = round(100 * abs(more) / max(1, chosen.slot_tokens))
-        if more > 0:
+        if other.slot_tokens > _FACTOR * chosen.slot_tokens > 0:
+            factor = digits(other.slot_tokens / chosen.slot_tokens)
+            yield phrase("{more:,} tokens more ({factor} times as many)", more=more, factor=factor)
+        elif more > 0:
             yield phrase("{more:,} tokens more (+{percent} %)", more=more, percent=percent)
         else:
             yield phrase("{less:,} tokens fewer (-{percent} %)", less=-more, percent=percent)
@@ -121,7 +126,9 @@ def _speed(chosen: Offer, other: Offer) -> Iterator[Phrase]:
     ratio = two.middle / one.middle
     if abs(ratio - 1) > _ALIKE:
         percent = round(100 * abs(ratio - 1))
-        if ratio > 1:
+        if ratio > _FACTOR:
+            yield phrase("answers {factor} times as fast", factor=digits(ratio))
+        elif ratio > 1:
             yield phrase("answers {percent} % faster", percent=percent)
         else:
             yield phrase("answers {percent} % slower", percent=percent)

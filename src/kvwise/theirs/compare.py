@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kvwise.device import Host
 from kvwise.errors import KvwiseError, UsageError
 from kvwise.launch import Launch
 from kvwise.memory.ledger import Ledger
@@ -19,10 +20,9 @@ from kvwise.options.row import CLI, SERVER
 from kvwise.plan.choose import Impossible, Plan
 from kvwise.plan.goal import Goal
 from kvwise.text import Phrase, phrase
-from kvwise.units import show
+from kvwise.theirs.reasons import Accountant, Terms, moved, why
 
 Planner = Callable[[Launch, Collection[str], Goal], Plan]
-Accountant = Callable[[Launch], Ledger]
 
 FREE = ("n_ctx", "type_k", "type_v", "flash_attn", "n_batch", "n_ubatch", "n_gpu_layers",
         "n_cpu_moe", "offload_kqv", "fit")  # fmt: skip
@@ -38,8 +38,9 @@ SHOWN = (*FREE[:1], "n_seq_max", "kv_unified", *FREE[1:])
 class Change:
     """One flag: what it is now and what it should be; both texts are llama.cpp's words.
 
-    `bytes_by_buffer` is what this change alone adds on each device (negative: frees); empty where
-    the engine would not take the settings of today.
+    `bytes_by_buffer` is what this change alone adds on each device (negative: frees), in the
+    settings of today or, where the engine would not take those, in the advised ones; `decode` and
+    `prompt` the speed with it relative to without at the same depth, None = not known.
     """
 
     field: str
@@ -49,6 +50,8 @@ class Change:
     why: Phrase
     kept: bool = False
     bytes_by_buffer: Mapping[str, int] | None = None
+    decode: float | None = None
+    prompt: float | None = None
 
     @property
     def changes(self) -> bool:
@@ -96,11 +99,18 @@ def _fields(option: Option) -> set[str]:
 
 
 def compare(
-    reading: Reading, kept: Collection[str], goal: Goal, planner: Planner, account: Accountant
+    reading: Reading,
+    kept: Collection[str],
+    goal: Goal,
+    planner: Planner,
+    account: Accountant,
+    *,
+    host: Host | None = None,
 ) -> Comparison:
     """What to change. Raises Impossible when nothing fits, and what planning raises.
 
     `reading` is theirs, its model named; a goal without lengths is raised to the context of today.
+    `host` is whose memory and cores speeds are worked out with.
     """
     theirs = reading.launch
     if theirs.tool not in (SERVER, CLI):
@@ -109,7 +119,9 @@ def compare(
     fixed = (frozenset(reading.origins) - set(FREE) - {"model", "tool", "build"}) | set(kept)
     start = _freed(theirs, fixed)
     plan = _planned(planner, start, fixed, _raised(goal, reading, ledger))
-    found = _Differences(theirs, plan, ledger, account, frozenset(kept), frozenset(reading.origins))
+    found = _Differences(
+        theirs, plan, ledger, account, host, frozenset(kept), frozenset(reading.origins)
+    )
     same = {name: getattr(theirs, name) for name in _SPELLINGS if found.alike(name)}
     advised = change(plan.choice.launch, **same)
     return Comparison(theirs, advised, ledger, problem, plan, found.changes())
@@ -151,6 +163,7 @@ class _Differences:
     plan: Plan
     ledger: Ledger | None
     account: Accountant
+    host: Host | None
     kept: frozenset[str]
     given: frozenset[str]
 
@@ -169,44 +182,21 @@ class _Differences:
         alike = self.alike(name)
         now = getattr(self.theirs, name)
         new = now if alike else getattr(self.plan.choice.launch, name)
-        alone = None if alike or self.ledger is None else self._alone(name, new, self.ledger)
+        found = None
+        if not alike:
+            terms = Terms(self.theirs, self.plan.choice.launch, self.account, self.host)
+            found = moved(name, now, new, terms)
         if name in self.kept:
-            why = phrase("it is to stay")
+            reason = phrase("it is to stay")
         elif alike:
-            why = phrase("good as it is")
+            reason = phrase("good as it is")
         else:
-            why = self._why(name, alone or {})
-        return Change(name, _flag(name), _text(name, now), _text(name, new), why,
-                      kept=name in self.kept, bytes_by_buffer=alone)  # fmt: skip
-
-    def _alone(self, name: str, value: Any, ledger: Ledger) -> dict[str, int]:
-        """Bytes that this change alone adds on each device; empty if it is refused alone."""
-        try:
-            other = self.account(change(self.theirs, **{name: value}))
-        except KvwiseError:
-            return {}
-        before = {line.buffer: line.total_bytes for line in ledger.lines}
-        return {line.buffer: line.total_bytes - before.get(line.buffer, 0) for line in other.lines}
-
-    def _why(self, name: str, alone: Mapping[str, int]) -> Phrase:
-        if name == "fit":
-            return phrase("with everything set, --fit has nothing to lower and would keep 1 GiB "
-                          "free")  # fmt: skip
-        if name == "n_seq_max":
-            return phrase("one request at a time; --slots plans for more")
-        moved = [(line, alone[line.buffer]) for line in self.plan.choice.ledger.lines
-                 if alone.get(line.buffer)]  # fmt: skip
-        if not moved:
-            return _REASONS.get(name, phrase("no byte changes"))
-        line, size = min(moved, key=lambda pair: (pair[0].host, -abs(pair[1])))
-        where = line.device or phrase("the host")
-        if size < 0:
-            return phrase("frees {size} on {device}", size=show(-size), device=where)
-        if name == "n_ctx":
-            return phrase("the longest that fits: takes {size} more on {device}",
-                          size=show(size), device=where)  # fmt: skip
-        return phrase("takes {size} more on {device}, which there is",
-                      size=show(size), device=where)  # fmt: skip
+            reason = why(name, found, self.plan.choice.ledger, self.account)
+        return Change(
+            name, _flag(name), _text(name, now), _text(name, new), reason, kept=name in self.kept,
+            bytes_by_buffer=None if alike else found.bytes_by_buffer if found else {},
+            decode=found.decode if found else None, prompt=found.prompt if found else None,
+        )  # fmt: skip
 
 
 def _same_effect(name: str, theirs: Ledger, ours: Ledger) -> bool:
@@ -219,13 +209,6 @@ def _same_effect(name: str, theirs: Ledger, ours: Ledger) -> bool:
         "n_cpu_moe": min(theirs.launch.n_cpu_moe, most) == min(ours.launch.n_cpu_moe, most),
     }
     return same.get(name, False)
-
-
-_REASONS = {
-    "n_gpu_layers": phrase("said outright, nothing is left to --fit"),
-    "flash_attn": phrase("a quantized V cache needs it"),
-    "n_batch": phrase("what the plan counts with"),
-}
 
 
 def _flag(name: str) -> str:

@@ -48,5 +48,7 @@ def _change(each: Change, language: str) -> dict[str, Any]:
         "changes": each.changes,
         "kept": each.kept,
         "bytes": dict(each.bytes_by_buffer) if each.bytes_by_buffer is not None else None,
+        "decode_ratio": None if each.decode is None else round(each.decode, 3),
+        "prompt_ratio": None if each.prompt is None else round(each.prompt, 3),
         "why": say(each.why, language),
     }
