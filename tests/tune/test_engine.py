@@ -1,0 +1,64 @@
+"""A short tune on the real engine, interrupted and taken up again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import psutil
+import pytest
+
+from kvwise.results import load
+from kvwise.store import Store
+from models import smollm2
+
+pytest.importorskip("optuna")
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine")]
+
+WORDS = ["-t", "1", "-tb", "1", "--knobs", "ub,fa", "--prompt-tokens", "96", "-n", "4",
+         "--evaluations", "5", "--engine", "embedded", "-c", "512", "--goal", "chat"]  # fmt: skip
+
+
+def cli(*words: str) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "kvwise", "tune", str(smollm2()), *words]
+    return subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    )
+
+
+def _units() -> dict[str, str]:
+    with Store() as store:
+        return {row["key"]: row["result"] for row in store.rows("SELECT key, result FROM unit")}
+
+
+def test_killed_and_taken_up_again() -> None:
+    with cli(*WORDS) as process:
+        deadline = time.monotonic() + 200
+        while len(_units()) < 2 and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        before = _units()
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGKILL)
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive
+    with cli(*WORDS, "--json") as again:
+        out, err = again.communicate(timeout=280)
+    assert again.returncode == 0, err
+    found: dict[str, Any] = json.loads(out)
+    assert found["schema"] == "kvwise/tune/1"
+    after = _units()
+    assert len(before) >= 2 and set(before.items()) <= set(after.items())
+    assert found["evaluations"] == len(after)
+    start = found["space"]["start"]
+    assert found["tried"][0]["point"] == start
+    assert found["confirmed"][0]["point"] == start
+    advice = found["recommendation"]
+    assert advice["change"] is (advice["gain"] is not None)
+    assert advice["change"] or advice["point"] == start
+    with Store() as store:
+        assert load(store, kind="tune")
