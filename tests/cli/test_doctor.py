@@ -89,6 +89,24 @@ def test_a_folder(quick: Kvwise, tmp_path: Path) -> None:
     assert document["findings"][0]["kind"] in ("kv-alloc-oom", "rpc-unreachable")
 
 
+def test_a_folder_goes_on_after_a_file_that_cannot_be_read(quick: Kvwise, tmp_path: Path) -> None:
+    (tmp_path / "a.log.gz").write_bytes(gzip.compress(b"x" * 9000)[:-20] + b"?" * 12)
+    (tmp_path / "b.log").symlink_to(tmp_path / "b.log")  # is no file: never named
+    shutil.copy(KV, tmp_path / "c.log")
+    done = quick("doctor", str(tmp_path))
+    assert done.code == 0
+    assert "kv-alloc-oom" in done.out
+    assert "left out: " in done.out
+    assert "a.log.gz is damaged" in done.out
+    document = quick("doctor", str(tmp_path), "--json").json
+    assert document["path"].endswith("c.log")
+    assert [each["path"] for each in document["unread"]] == [str(tmp_path / "a.log.gz")]
+    (tmp_path / "c.log").unlink()
+    alone = quick("doctor", str(tmp_path))
+    assert alone.code == 1
+    assert "damaged" in alone.err
+
+
 def test_an_empty_folder(quick: Kvwise, tmp_path: Path) -> None:
     assert quick("doctor", str(tmp_path)).code == 1
 

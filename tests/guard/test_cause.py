@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from kvwise.diagnose.causes import CAUSES, CURABLE, MEMORY, OF_CODE, sentence
+from kvwise.diagnose.titles import TITLES
 from kvwise.engine.failures import ROWS
 from kvwise.engine.loaded import Collector
 from kvwise.engine.log import Reader
 from kvwise.engine.outcome import Ending, Outcome
-from kvwise.guard.cause import _NAMES, _OF_CODE, CURABLE, MEMORY, Log, cause_of
+from kvwise.guard.cause import Log, cause_of
 
 REPORTS = json.loads(
     (Path(__file__).parents[1] / "reports/failures.dev.json").read_text(encoding="utf-8")
@@ -26,9 +28,10 @@ def log_of(*lines: str, ending: Ending = Ending.REFUSED, code: int = 1, ready: b
 
 def test_every_code_is_one_that_the_log_reader_knows() -> None:
     known = {row.code for row in ROWS}
-    assert {code for code, _ in _OF_CODE} <= known
-    assert {kind for _, kind in _OF_CODE} <= set(_NAMES)
-    assert set(_NAMES) >= CURABLE
+    assert {code for code, _ in OF_CODE} <= known
+    assert {kind for _, kind in OF_CODE} <= set(CAUSES)
+    assert all(sentence(name) for name in CAUSES)
+    assert {row.kind for row in CAUSES.values()} <= {*TITLES, ""}
     assert MEMORY <= CURABLE
 
 

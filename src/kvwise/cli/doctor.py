@@ -16,6 +16,7 @@ from kvwise.cli._commands import command as make_command
 from kvwise.cli._request import DEVICE_OPTIONS, machine, model_of, read_launch, with_model
 from kvwise.cli.output import Printer
 from kvwise.errors import SourceError, UsageError
+from kvwise.text import Phrase, phrase
 
 if TYPE_CHECKING:
     from kvwise.device import Device, Host
@@ -80,36 +81,54 @@ def command(
     from kvwise.diagnose import diagnose  # noqa: PLC0415
 
     model, launch, given = _asked(words, devices)
-    found = {
-        name: diagnose(
-            _stdin() if name == "-" else _file(name),
-            model=model,
-            launch=launch,
-            devices=given[0],
-            host=given[1],
-            exit_code=exit_code,
-        )
-        for name in _names(log)
-    }
+    found: dict[str, Diagnosis] = {}
+    unread: dict[str, Phrase] = {}
+    names = _names(log)
+    for name in names:
+        try:
+            found[name] = diagnose(
+                _stdin() if name == "-" else _file(name),
+                model=model,
+                launch=launch,
+                devices=given[0],
+                host=given[1],
+                exit_code=exit_code,
+            )
+        except (OSError, SourceError) as error:
+            if len(names) == 1:
+                raise
+            unread[name] = _why(name, error)
+    if unread and not found:
+        raise SourceError("{why}", why=next(iter(unread.values())))
     if not found:
         raise SourceError("{path} holds no file that could be a log", path=log)
-    _show(printer, found)
+    _show(printer, found, unread)
     blamed = any(each.blamed for each in found.values())
     return EXIT_FOUND if blamed and fail_on_findings else 0
 
 
-def _show(printer: Printer, found: dict[str, Diagnosis]) -> None:
+def _why(name: str, error: OSError | SourceError) -> Phrase:
+    """Why one file of a folder was left out."""
+    if isinstance(error, SourceError):
+        return error.phrase
+    return phrase("{path}: {reason}", path=name, reason=error.strerror or type(error).__name__)
+
+
+def _show(printer: Printer, found: dict[str, Diagnosis], unread: dict[str, Phrase]) -> None:
     from kvwise.diagnose.document import diagnosis_json  # noqa: PLC0415
 
     if printer.json:
         name, first = max(found.items(), key=lambda each: _weight(each[1]))
         document = diagnosis_json(first, printer.language)
-        if len(found) > 1:
+        if len(found) > 1 or unread:
             document["path"] = name
             document["files"] = [
                 {"path": path, **diagnosis_json(each, printer.language)}
                 for path, each in found.items()
             ]
+        document["unread"] = [
+            {"path": path, "reason": printer.say(why)} for path, why in unread.items()
+        ]
         printer.document(document)
         return
     from kvwise.cli._doctor_view import show_diagnosis  # noqa: PLC0415  (not needed for --json)
@@ -118,6 +137,8 @@ def _show(printer: Printer, found: dict[str, Diagnosis]) -> None:
         if number:
             printer.text()
         show_diagnosis(printer, each, name if len(found) > 1 else None)
+    for why in unread.values():
+        printer.text(phrase("left out: {why}", why=why), "warn")
 
 
 def _weight(found: Diagnosis) -> float:

@@ -13,20 +13,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kvwise.diagnose import Finding, diagnose
+from kvwise.diagnose.causes import CURABLE, MEMORY, OF_CODE, sentence
 from kvwise.engine import events as ev
 from kvwise.engine.loaded import Loaded
 from kvwise.engine.outcome import Ending, Outcome
 from kvwise.text import Phrase, phrase, template
 
 _SAID = template("{kind}; the engine said: {said}")
-
-CURABLE = frozenset({
-    "weights-oom", "kv-alloc-oom", "recurrent-state-oom", "compute-oom", "out-of-memory",
-    "single-allocation-limit", "killed", "low-memory", "hang", "slow-start", "crash",
-    "device-lost-timeout", "vram-spill-slow", "cache-types",
-})  # fmt: skip
-MEMORY = CURABLE - {"hang", "slow-start", "crash", "device-lost-timeout", "cache-types"}
-"""Causes that are a lack of memory."""
 
 _SPEAK_FOR_THEMSELVES = {
     "hang", "slow-start", "killed", "low-memory", "ended", "vram-spill-slow", "unhealthy",
@@ -37,64 +30,6 @@ _PARTS = {
     "kv-alloc-oom": "context",
     "recurrent-state-oom": "context",
 }
-_NAMES = {
-    "weights-oom": template("the weights do not fit"),
-    "kv-alloc-oom": template("the KV cache does not fit"),
-    "recurrent-state-oom": template("the recurrent state does not fit"),
-    "compute-oom": template("the compute buffer does not fit"),
-    "out-of-memory": template("a buffer does not fit"),
-    "single-allocation-limit": template("a buffer is larger than the device allows for one"),
-    "device-lost-timeout": template("the GPU was lost or reset (a watchdog, or its driver)"),
-    "cache-types": template("the engine refused these cache types"),
-    "file-missing": template("the model file cannot be opened"),
-    "file-corrupt": template("the model file is damaged or cut off"),
-    "split-missing": template("a part of the split model is missing"),
-    "missing-tensor": template("the model file lacks tensors that this build wants"),
-    "arch-unknown": template("this build of llama.cpp does not know the model"),
-    "port-taken": template("the port is taken by another process"),
-    "bad-flag": template("the engine does not accept a flag"),
-    "rpc-dead": template("an RPC server does not answer, and the engine would go on without it"),
-    "rpc-lost": template("an RPC server went away or is of another build"),
-    "wrong-kernel-build": template("the engine was not built for this GPU or processor"),
-    "hang": template("no output, no reading and no work for {silence} s"),
-    "slow-start": template("not ready within {limit} s"),
-    "killed": template("killed from outside: almost always the system was out of memory"),
-    "low-memory": template("stopped because the machine had only {available} left"),
-    "vram-spill-slow": template("{spilled} of what belongs on the GPU lie in system memory"),
-    "crash": template("the engine crashed ({signal})"),
-    "cannot-start": template("the program cannot be run"),
-    "unhealthy": template("no answer and no work for {silence} s"),
-    "ended": template("the engine ended by itself (code {code})"),
-    "unknown": template("the engine refused to start (code {code}) for an unknown reason"),
-}
-
-_OF_CODE = (  # surest first: the first code that the log has decides
-    ("port_taken", "port-taken"),
-    ("argument", "bad-flag"), ("device_name", "bad-flag"),
-    ("file_open", "file-missing"),
-    ("not_gguf", "file-corrupt"), ("header_cut", "file-corrupt"), ("data_cut", "file-corrupt"),
-    ("split_missing", "split-missing"), ("split_illegal", "split-missing"),
-    ("architecture_unknown", "arch-unknown"), ("tokenizer_unknown", "arch-unknown"),
-    ("tensor_type_unknown", "arch-unknown"),
-    ("tensor_missing", "missing-tensor"), ("tensor_count", "missing-tensor"),
-    ("rpc_version", "rpc-lost"), ("rpc_lost", "rpc-lost"),
-    ("device_lost", "device-lost-timeout"),
-    ("no_kernel", "wrong-kernel-build"), ("driver_old", "wrong-kernel-build"),
-    ("no_backend", "wrong-kernel-build"), ("cpu_instructions", "wrong-kernel-build"),
-    ("slots_above_limit", "bad-flag"), ("spec_type", "bad-flag"), ("split_mode", "bad-flag"),
-    ("mtp_missing", "bad-flag"), ("draft_load", "file-missing"), ("file_version", "arch-unknown"),
-    ("file_endian", "file-corrupt"), ("tensor_shape", "missing-tensor"),
-    ("cache_type_unsupported", "cache-types"), ("block_vs_head_size", "cache-types"),
-    ("mla_k_v_types_differ", "cache-types"), ("v_quant_needs_flash_attn", "cache-types"),
-    ("buffer_limit", "single-allocation-limit"),
-    ("weights_alloc", "weights-oom"), ("kv_alloc", "kv-alloc-oom"),
-    ("rs_alloc", "recurrent-state-oom"), ("compute_alloc", "compute-oom"),
-    ("output_alloc", "compute-oom"),
-    ("buffer_alloc", "out-of-memory"), ("device_alloc", "out-of-memory"),
-    ("host_alloc", "out-of-memory"), ("mmap", "out-of-memory"), ("gpu_oom", "out-of-memory"),
-    ("vk_oom", "out-of-memory"), ("metal_oom", "out-of-memory"), ("ram_short", "out-of-memory"),
-    ("rpc_connect", "rpc-dead"),
-)  # fmt: skip
 _SURE = 0.5
 _SIZED = ("buffer_alloc", "device_alloc", "host_alloc")
 _MEMORY_WORDS = re.compile(
@@ -201,7 +136,7 @@ def _kind(log: Log) -> str:
 def _of_codes(log: Log) -> str:
     """By the known failures of the log, the surest first."""
     codes = {failure.code for failure in _failures(log)}
-    for code, kind in _OF_CODE:
+    for code, kind in OF_CODE:
         if code in codes and (code != "rpc_connect" or not log.outcome.ready):
             sized = code in _SIZED and not log.outcome.ready
             return _phase(log.loaded) if sized else kind
@@ -255,7 +190,7 @@ def _asked(failures: Sequence[ev.Record]) -> tuple[str | None, int | None]:
 
 def _evidence(log: Log, kind: str) -> tuple[str, ...]:
     """The lines that show it: those of the failures that name it, else the last ones."""
-    codes = {code for code, named in _OF_CODE if named == kind} | set(_SIZED)
+    codes = {code for code, named in OF_CODE if named == kind} | set(_SIZED)
     lines = [
         record.text.strip()
         for record in log.loaded.failures
@@ -275,7 +210,7 @@ def _evidence(log: Log, kind: str) -> tuple[str, ...]:
 def _sentence(log: Log, kind: str, evidence: tuple[str, ...]) -> Phrase:
     outcome = log.outcome
     named = phrase(
-        _NAMES[kind],
+        sentence(kind),
         **{
             "code": outcome.code,
             "signal": outcome.signal or outcome.code,

@@ -13,13 +13,14 @@ from kvwise.diagnose.rules import (
     memory,
     options,
     oversize,
+    own,
     placing,
     quality,
     speed,
     taken,
 )
 
-RULES: tuple[Rule, ...] = (
+_OF_ENGINES: tuple[Rule, ...] = (
     *memory.RULES,
     *placing.RULES,
     *growth.RULES,
@@ -34,3 +35,5 @@ RULES: tuple[Rule, ...] = (
     *quality.RULES,
     *benign.RULES,
 )
+
+RULES: tuple[Rule, ...] = (*_OF_ENGINES, *own.rules(_OF_ENGINES))

@@ -40,6 +40,10 @@ ROWS: tuple[Wording, ...] = (
     ("joined_part", ".gguf", r"(?P<path>\S{0,200}\.gguf[.-](?:part-?\d{1,3}(?:of\d{1,3})?|part-?[a-z]{1,2}|split-[a-z]{1,2}))\b"),
     ("harmless", "fallback to gguf", r"(?P<what>key not found).{0,40}fallback"),
     ("harmless", "key not found", r"msg=\"(?P<what>key (?:with type )?not found)\""),
+    # -- what kvwise itself said --------------------------------------------------------------------
+    ("kvwise_said", "# kvwise ", r"# kvwise \d\d:\d\d:\d\d (?:failed|gave-up|ended|unhealthy): (?P<said>.{1,800})"),
+    ("kvwise_said", "error: ", r"(?:^|kvwise: )error: (?P<said>.{1,800}?)(?: type=\w{1,40} \{.*)?$"),
+    ("kvwise_said", "\u9519\u8bef\uff1a", r"\u9519\u8bef\uff1a\s?(?P<said>.{1,800})"),
     # -- settings that change what happens --------------------------------------------------------------
     ("above_train", "possible training context overflow",
      r"n_ctx\w* \((?P<n_ctx>\d+)\) > n_ctx_train \((?P<train>\d+)\)"),
