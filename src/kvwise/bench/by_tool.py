@@ -93,14 +93,17 @@ class ToolVisit:
                 tail = ended.tail if ended else ()
                 return replace(visit, error=gone.phrase, outcome=ended, tail=tail), []
             samples = self._samples(run, watch)
-        error = None if run.outcome.clean else run.outcome.sentence
-        return (
-            replace(
-                visit, loaded=run.loaded, build=_build(run.rows), outcome=run.outcome, error=error,
-                tail=run.tail, ready_s=max(0.0, run.seconds - sum(sum(row.seconds) for row in run.rows)),
-            ),
-            samples,
-        )  # fmt: skip
+        measured = sum(sum(row.seconds) for row in run.rows)
+        done = replace(
+            visit,
+            loaded=run.loaded,
+            build=_build(run.rows),
+            outcome=run.outcome,
+            error=None if run.outcome.clean else run.outcome.sentence,
+            tail=run.tail,
+            ready_s=max(0.0, run.seconds - measured),
+        )
+        return done, samples
 
     def _samples(self, run: BenchRun, watch: Watch) -> list[Taken]:
         found = []
