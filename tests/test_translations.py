@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import string
 from pathlib import Path
 from types import ModuleType
@@ -53,8 +54,46 @@ def test_sentences_are_collected_from_every_kind_of_place(texts: ModuleType) -> 
     assert "a quantized" not in found
 
 
+def test_a_prompt_and_a_hint_have_different_words(texts: ModuleType) -> None:
+    """提示词 is a prompt, 提示 a hint; 提示符 is the shell's."""
+    prompts = 0
+    for message in texts.catalogue("zh_CN"):
+        english, chinese = message.id.lower(), message.string
+        if not english or "提示" not in chinese:
+            continue
+        if "prompt" in english:
+            prompts += 1
+            assert not re.search("提示(?![词符])", chinese), chinese
+        else:
+            assert "提示词" not in chinese, chinese
+    assert prompts > 40
+
+
 def test_words_come_out_in_chinese() -> None:
     inner = phrase("fits: {size} left on {name}", size="1 MiB", name="GPU")
     assert say(inner, "zh") == "放得下：GPU 还剩 1 MiB"
     assert say(phrase("note: {text}", text=inner), "zh") == "注意：放得下：GPU 还剩 1 MiB"
     assert say(phrase("not in the catalogue {x}", x=1), "zh") == "not in the catalogue 1"
+
+
+def test_pages_in_chinese_show_the_commands_and_figures_of_their_english_page() -> None:
+    pages = sorted((ROOT / "docs").glob("*.zh-CN.md"))
+    assert {page.name for page in pages} >= {"bench.zh-CN.md", "verify.zh-CN.md"}
+    for page in pages:
+        english = page.with_name(page.name.replace(".zh-CN", ""))
+        one, two = (path.read_text("utf-8") for path in (page, english))
+        assert f"]({page.name})" in two, "the English page leads to it"
+        assert f"]({english.name})" in one
+        assert re.findall(r"```.*?```", one, re.DOTALL) == re.findall(r"```.*?```", two, re.DOTALL)
+
+
+def test_verify_has_the_same_figures_in_both_languages() -> None:
+    chinese, english = (
+        re.sub(r"```.*?```", "", (ROOT / "docs" / name).read_text("utf-8"), flags=re.DOTALL)
+        for name in ("verify.zh-CN.md", "verify.md")
+    )
+    number = r"\d+(?:\.\d+)?"
+    assert set(re.findall(number, english)) <= set(re.findall(number, chinese)) | {"9"}
+    assert set(re.findall(r"`[^`]+`", english)) - set(re.findall(r"`[^`]+`", chinese)) <= {
+        "`--logs FOLDER`"
+    }
