@@ -41,14 +41,16 @@ def effects(launch: Launch, loaded: Loaded, missing: Sequence[str] = ()) -> tupl
 
 
 def widest(loaded: Loaded) -> ContextLoad | None:
-    """Of several contexts (llama-bench makes one for each test) the one with the most cells."""
+    """Of several contexts (llama-bench makes one for each test) the one with the most cells, and of
+    those the one with the largest batch: llama-bench asks for no more cells than a test needs."""
     mine = [context for context in loaded.contexts if not context.draft and context.used]
     return max(mine, key=_cells) if mine else loaded.main
 
 
 def _cells(context: ContextLoad) -> tuple[int, int]:
     number = context.facts.get("n_ctx", "")
-    return int(number) if number.isdigit() else 0, len(context.compute)
+    compute = sum(each.bytes for each in context.compute.values())
+    return int(number) if number.isdigit() else 0, compute
 
 
 def seen(loaded: Loaded) -> dict[str, Any]:
