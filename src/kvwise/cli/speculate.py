@@ -97,6 +97,8 @@ def command(
     device_file: str | None,
     **given: Any,
 ) -> int:
+    from kvwise.engine.find import find  # noqa: PLC0415  (help should not load an engine)
+
     if given["resume"] and given["fresh"]:
         raise UsageError("--resume and --fresh exclude each other")
     ref, reading = read_launch(words, model, engine)
@@ -108,7 +110,8 @@ def command(
     draft = _draft(options.draft, launch)
     slots_given = "n_seq_max" in reading.origins
     context_given = _OWN_CONTEXT in reading.origins
-    on = machine(gpu, cpu_only, ram, reserve, device_file)
+    named = None if options.check or engine is None else find(engine)
+    on = machine(gpu, cpu_only, ram, reserve, device_file, engine=named)
     asked = _asked(described, draft, launch, on, options, engine=engine)
     asked = _sized(asked, slots=slots_given, context=context_given)
     return _answer(printer, asked, options)
@@ -312,8 +315,9 @@ def _measure(printer: Printer, asked: Asked, options: Options, store: Any, job: 
 
     from kvwise.results import save  # noqa: PLC0415
     from kvwise.speculate.keep import measurements  # noqa: PLC0415
-    from kvwise.speculate.run import speculate  # noqa: PLC0415
+    from kvwise.speculate.run import speculate, threads_of  # noqa: PLC0415
 
+    asked = replace(asked, threads=job.note("threads", threads_of(asked.launch)))
     total = len(asked.variants) * asked.rounds
     with tempfile.TemporaryDirectory(prefix="kvwise-") as scratch:
         folder = Path(options.logs or scratch)

@@ -36,6 +36,7 @@ _LEAST_CONTEXT = 4096
 _BYTES_PER_TOKEN = 2
 """Fewer than texts have (about 4, Chinese 3), so that a context made by it is large enough."""
 _FOR_TEMPLATE = 256
+_THREADS = frozenset({"-t", "--threads"})
 
 Progress = Callable[[Pace], None]
 After = Callable[[Sequence[Measured]], object]
@@ -104,6 +105,13 @@ def context_for(prompts: Sequence[Prompt], n_predict: int, n_ctx_train: int) -> 
     return min(wanted, n_ctx_train) if n_ctx_train else wanted
 
 
+def threads_of(launch: Launch) -> int:
+    """Those of -t, else the cores that nobody uses now."""
+    words = list(launch.extra)
+    at = next((number for number, word in enumerate(words[:-1]) if word in _THREADS), None)
+    return free_cores() if at is None else int(words[at + 1])
+
+
 def speculate(
     asked: Asked,
     job: Job,
@@ -121,7 +129,7 @@ def speculate(
     """
     memory.check_fits(asked.ledger(asked.largest), asked.host)
     beside, why = _simulated(asked) if simulate else (None, None)
-    threads = job.note("threads", asked.threads or free_cores())
+    threads = job.note("threads", asked.threads or threads_of(asked.launch))
     limits = Limits(silence_s=SILENCE_S, available_bytes=_available)
     trial = Trial(
         asked.model, asked.engine, Run(threads=threads), asked.prompts, asked.n_predict,
