@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kvwise.errors import UsageError
-from kvwise.text import Phrase
+from kvwise.text import Phrase, phrase
 from kvwise.units import MIB, parse_size
 
 KINDS = ("cuda", "vulkan", "hip", "metal", "generic")
@@ -134,7 +134,14 @@ def _positive(size: int, text: str) -> int:
 
 
 def _generic(name: str, size: int, index: int = 0) -> Device:
-    return Device(name, "generic", size, size, index, source="given")
+    """Nothing but a size: what no card is, so it says what is missing."""
+    note = phrase(
+        "{name} is only a size: all of it counts as free, nothing is kept for a driver, and no "
+        'speed is known; name the card ("RTX 4060") or say more ("name=A,total={name},kind=cuda,'
+        'reserve=192MiB,bandwidth=272")',
+        name=name,
+    )
+    return Device(name, "generic", size, size, index, source="given", note=note)
 
 
 def _pairs(text: str, keys: tuple[str, ...]) -> dict[str, str]:

@@ -75,7 +75,9 @@ def test_a_refusal_of_llama_cpp_comes_through(quick: Kvwise) -> None:
 
 def test_several_gpus_and_none(quick: Kvwise) -> None:
     model = str(ZOO / "qwen3-32b.json.gz")
-    two = quick("plan", model, "--gpu", "RTX 4060", "--gpu", "RTX 3060 12GB", "--ram", "64GiB", "--json")
+    two = quick(
+        "plan", model, "--gpu", "RTX 4060", "--gpu", "RTX 3060 12GB", "--ram", "64GiB", "--json"
+    )
     assert [each["host"] for each in two.json["choice"]["ledger"]["buffers"]] == [
         False,
         False,

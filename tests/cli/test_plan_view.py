@@ -15,8 +15,8 @@ from kvwise.options import read
 from .conftest import QWEN, ZOO, Kvwise
 
 CARD = ("--gpu", "name=RTX 4060,os=linux", "--ram", "32GiB", "--no-simulate")
-TWO = ("--gpu", "name=RTX 4060,os=linux", "--gpu", "name=RTX 3060 Ti GDDR6,os=linux", "--ram", "32GiB",
-       "--no-simulate")  # fmt: skip
+TWO = ("--gpu", "name=RTX 4060,os=linux", "--gpu", "name=RTX 3060 Ti GDDR6,os=linux",
+       "--ram", "32GiB", "--no-simulate")  # fmt: skip
 
 
 def wide(text: str) -> int:

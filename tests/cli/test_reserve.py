@@ -52,6 +52,15 @@ def test_a_reserve_that_is_only_advised_is_told(quick: Kvwise) -> None:
 def test_a_bare_size_says_what_is_missing(quick: Kvwise) -> None:
     assert "bare_size" in codes(quick(*SIX, "--json").json)
     assert "bare_size" not in codes(quick(*SIX, "--reserve", "1MiB", "--json").json)
+    words = (*SIX[2:], "--ram", "32GiB")
+    for command in (("size",), ("plan", "--no-simulate"), ("run", "--dry-run")):
+        out = quick(*command, QWEN, *words[2:] if command[0] != "size" else words).out
+        head = out.partition("\n\n")[0].partition("\n  - ")[0]
+        assert "6GiB is only a size" in head, command  # before any figure that rests on it
+        assert "no speed is known" in head
+        assert 'name the card ("RTX 4060")' in head
+        assert out.count("only a size") == 1
+    assert "only a size" in quick("table", QWEN, "--gpu", "6GiB", "--contexts", "4k").out
     card = quick(*SIX[:-1], "RTX 4060", "--json").json
     assert "bare_size" not in codes(card)
 

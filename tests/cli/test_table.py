@@ -214,6 +214,22 @@ def test_layers_beside_a_context(quick: Kvwise) -> None:
         assert (gpu["headroom_bytes"] >= reserve) is holds
 
 
+def test_the_legend_explains_only_what_is_shown(quick: Kvwise) -> None:
+    words = ("table", QWEN, "--types", "f16", "--contexts", "4k", "--gpu")
+    plain, whole, short = (quick(*words, card).out for card in ("RTX 4060", "RTX 3090", "GTX 1050"))
+    for out, cell in ((plain, ""), (whole, "40,960 all"), (short, "no (-")):
+        assert "usable: free at start" in out
+        assert cell in out
+    assert ("all: what" in plain, "all: what" in whole, "all: what" in short) == (
+        False,
+        True,
+        False,
+    )
+    assert ("no (-x)" in plain, "no (-x)" in whole, "no (-x)" in short) == (False, False, True)
+    assert "a/b:" not in short
+    assert "a/b:" in quick(*words, "GTX 1050 Ti", "--layers").out
+
+
 def test_a_name_of_several_sizes_is_asked_back(kvwise: Kvwise) -> None:
     words = ("table", QWEN, "--types", "f16", "--contexts", "4k", "--gpu")
     for name in ("RTX 5060 Ti", "RTX 4060 + RTX 5060 Ti"):

@@ -9,10 +9,12 @@ import sys
 
 import pytest
 
+from kvwise.cli._shapes import width_of
 from models import smollm2
 
 from .conftest import QWEN, Kvwise
 
+NOWHERE = "a card that is in no catalogue, whose name is as long as a line of a terminal"
 ESCAPE = "\x1b["
 SIZE = ("size", QWEN, "-c", "4096", "--gpu", "RTX 4060")
 
@@ -95,3 +97,31 @@ def test_a_closed_stdin_is_said(words: str) -> None:
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "stdin is closed" in done.stderr
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_sentences_break_at_the_width_of_a_terminal(
+    terminal: Kvwise, columns: int, lang: str
+) -> None:
+    """Head lines, notes and errors too; a command stays one line, to be copied."""
+    words = ("plan", QWEN, "--gpu", "6GiB", "--ram", "32GiB", "--no-simulate", "--lang", lang)
+    out = (
+        terminal(*words, columns=columns).out
+        + terminal("size", QWEN, "--gpu", NOWHERE, "--lang", lang, columns=columns).out
+    )
+    lines = re.sub(r"\x1b\[[\d;]*m", "", out).replace("\r", "").splitlines()
+    long = [line for line in lines if width_of(line) > columns]
+    assert [line.split()[0] for line in long] == ["llama-server"] * (columns < 80 or len(long))
+    assert any(line.startswith("llama-server") and line.endswith("-fit off") for line in lines)
+    assert not any(line.endswith("6Gi") for line in lines)  # between words
+
+
+def test_a_pipe_gets_whole_lines(kvwise: Kvwise) -> None:
+    done = kvwise("plan", QWEN, "--gpu", "6GiB", "--ram", "32GiB", env={"COLUMNS": "80"})
+    head = done.out.splitlines()[:3]
+    assert head[1].endswith("layers on GPUs")
+    assert head[2].startswith("6GiB is only a size: ")
+    assert head[2].endswith('bandwidth=272")')
+    error = kvwise("size", QWEN, "--gpu", "RTX 30", env={"COLUMNS": "80"}).err
+    assert len(error.splitlines()) == 2

@@ -417,6 +417,29 @@ def test_a_modelfile_keeps_everything_else() -> None:
     assert ollama.read(new)[0].words[:4] == ("-m", "/srv/new.gguf", "-c", "8192")
 
 
+@pytest.mark.parametrize(
+    ("flags", "variables"),
+    [
+        (("-ctk", "q8_0", "-ctv", "q8_0"), "OLLAMA_KV_CACHE_TYPE=q8_0 OLLAMA_FLASH_ATTENTION=1"),
+        (("-ctk", "q8_0"), "LLAMA_ARG_CACHE_TYPE_K=q8_0 LLAMA_ARG_CACHE_TYPE_V=f16"),
+        (("-fa", "on"), "OLLAMA_FLASH_ATTENTION=1"),
+        ((), None),
+    ],
+)
+def test_a_modelfile_says_what_its_context_rests_on(
+    flags: tuple[str, ...], variables: str | None
+) -> None:
+    """Cache types and flash attention are the service's: without them the plan may not fit."""
+    notes = ollama.write(settings("/m/a.gguf", "-c", "8192", "-np", "1", *flags), None).notes
+    assert len(notes) == (variables is not None)
+    if variables is not None:
+        said = str(notes[0])
+        assert said.startswith("num_ctx 8,192 was planned with ")
+        assert variables in said
+        assert "may not fit" in said
+        assert "ollama-env" in said
+
+
 def test_ollama_names_models_of_its_store_and_of_the_hub() -> None:
     asked = settings("/srv/blobs/sha256-0", "-c", "8192", "-np", "1")
     assert ollama.write(replace(asked, source="ollama:qwen3:8b"), None).text.startswith(

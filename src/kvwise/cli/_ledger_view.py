@@ -79,6 +79,18 @@ def show_launch(printer: Printer, ledger: Ledger) -> None:
         ),
         "dim",
     )
+    show_bare_sizes(printer, ledger)
+
+
+def show_bare_sizes(printer: Printer, ledger: Ledger) -> None:
+    """That a size stands for a card, before any figure that rests on it."""
+    for note in _bare_sizes(ledger):
+        printer.text(note, "warn")
+
+
+def _bare_sizes(ledger: Ledger) -> list[Phrase]:
+    notes = (each.note for each in ledger.devices if each.kind == "generic" and each.note)
+    return list({str(note): note for note in notes}.values())
 
 
 def build_name(launch: Launch) -> Words:
@@ -261,7 +273,8 @@ def show_reasons(printer: Printer, ledger: Ledger) -> None:
 
 def show_notes(printer: Printer, ledger: Ledger) -> None:
     """What the reader should know, and what is not proved."""
-    for note in ledger.notes:
+    said = {str(note) for note in _bare_sizes(ledger)}
+    for note in (each for each in ledger.notes if str(each.message) not in said):
         printer.text(phrase("note: {text}", text=note.message), "warn")
     for text in _attention(ledger):
         printer.text(phrase("note: {text}", text=text), "warn")

@@ -99,9 +99,7 @@ def machine(
         devices = tuple(here.devices(engine))
     if reserve is not None:
         kept = parse_size(reserve)
-        devices = tuple(
-            replace(device, reserve_bytes=kept, reserve_reason=None) for device in devices
-        )
+        devices = tuple(with_reserve(device, kept) for device in devices)
     if ram is not None:
         return Machine(devices, Host.of(ram))
     if there is not None:
@@ -109,6 +107,12 @@ def machine(
     from kvwise.probe.host import host  # noqa: PLC0415
 
     return Machine(devices, host())
+
+
+def with_reserve(device: Device, kept: int) -> Device:
+    """The device with what somebody wants kept free; who says so knows that a size is no card."""
+    note = None if device.kind == "generic" else device.note
+    return replace(device, reserve_bytes=kept, reserve_reason=None, note=note)
 
 
 def _probed(path: str) -> tuple[tuple[Device, ...], Host]:

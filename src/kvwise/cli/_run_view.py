@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator
 from typing import TextIO
 
+from kvwise.cli._ledger_view import show_bare_sizes
 from kvwise.cli._plan_view import brief, shell_here
 from kvwise.cli._run_request import Wanted
 from kvwise.cli.output import Printer
@@ -113,6 +114,7 @@ def show_dry_run(printer: Printer, wanted: Wanted, listen: Listen, rules: Rules)
         printer.remark(note)
     if wanted.plan is not None:
         printer.text(brief(wanted.plan.choice))
+        show_bare_sizes(printer, wanted.plan.choice.ledger)
         printer.bullets(wanted.plan.choice.why)
         printer.text()
     if wanted.given.engine.kind == "embedded":

@@ -250,12 +250,11 @@ def _notes(table: Table) -> Sequence[Phrase]:
             batch=launch.n_batch,
             ubatch=launch.n_ubatch,
         ),
-        phrase(
-            "usable: free at start, reserve and driver set aside; all: what the model was trained "
-            "for; no (-x): so much is missing at the shortest context"
-        ),
+        _legend(table),
     ]
-    if any(at.n_gpu_layers is not None and not at.fits for cell in table.cells for at in cell.at):
+    if table.layers and any(
+        at.n_gpu_layers is not None and not at.fits for cell in table.cells for at in cell.at
+    ):
         notes.append(
             phrase(
                 "a/b: of b layers a fit on the GPU beside that context (-ngl a; the output counts "
@@ -285,6 +284,19 @@ def _notes(table: Table) -> Sequence[Phrase]:
     if not all(cell.verified for cell in table.cells):
         notes.append(phrase("some figures are not verified; `kvwise size` says why"))
     return notes
+
+
+def _legend(table: Table) -> Phrase:
+    """What stands in the cells of the longest contexts; nothing that is not there."""
+    shown = [cell for cell in table.cells if not cell.refused]
+    said = phrase("usable: free at start, reserve and driver set aside")
+    if any(cell.n_ctx_max is not None and cell.limit == "training" for cell in shown):
+        whole = phrase("all: what the model was trained for")
+        said = phrase("{said}; {more}", said=said, more=whole)
+    if any(cell.n_ctx_max is None and cell.misses_bytes for cell in shown):
+        no = phrase("no (-x): so much is missing at the shortest context")
+        said = phrase("{said}; {more}", said=said, more=no)
+    return said
 
 
 def _refusals(table: Table) -> Iterator[Phrase]:

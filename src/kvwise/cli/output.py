@@ -1,8 +1,9 @@
 """The only printer: answers on stdout, everything else on stderr; text, tables, bars, JSON.
 
 Commands describe what to show (`Table`, `Bar`, phrases) and never format for a terminal.
-A pipe gets plain text at its natural width; the terminal library is imported only when
-something is printed on a terminal, because it costs as much as all the rest of a start.
+A terminal gets sentences that are broken between words at its width, commands and files apart;
+a pipe gets plain text, each line whole, because what reads it goes by lines. The terminal library
+is imported only when a terminal needs it: it costs as much as all the rest of a start.
 """
 
 from __future__ import annotations
@@ -49,8 +50,11 @@ def _nowhere() -> TextIO:
 
 
 def _says_width() -> bool:
-    """False for COLUMNS=0, which some terminals set and the library would take at its word."""
+    """False for COLUMNS=0, which some terminals set and the library would take at its word, and
+    for a dumb terminal, which it takes for 80 columns whatever it says."""
     columns = os.environ.get("COLUMNS", "")
+    if os.environ.get("TERM") in {"dumb", "unknown"}:
+        return False
     return not columns.isdecimal() or int(columns) > 0
 
 
@@ -96,8 +100,8 @@ class Printer:
         return say(words, self.language) if isinstance(words, Phrase) else words
 
     def text(self, words: Words = "", style: str = "") -> None:
-        """One paragraph of the answer."""
-        self._write(self.out, self.say(words), style)
+        """One paragraph of the answer; a command stays on one line, to be copied."""
+        self._write(self.out, self.say(words), style, wrap=style != "command")
 
     def content(self, text: str) -> None:
         """The text of a file: to the byte in a pipe, harmless on a terminal."""
@@ -109,7 +113,7 @@ class Printer:
     def remark(self, words: Words, style: str = "dim") -> None:
         """Something beside the answer (stderr); nothing with -q."""
         if self.verbosity >= 0:
-            self._write(self.err, self.say(words), style)
+            self._write(self.err, self.say(words), style, wrap=True)
 
     def document(self, value: Mapping[str, object]) -> None:
         """The one JSON document of a run."""
@@ -143,9 +147,10 @@ class Printer:
             self.document({**self.error_document(error), **(extra or {})})
             return
         label = self.say(Phrase("refused:" if isinstance(error, Refused) else "error:"))
-        self._write(self.err, _after(label, self.say(error.phrase)), "bad")
+        self._write(self.err, _after(label, self.say(error.phrase)), "bad", wrap=True)
         if error.hint:
-            self._write(self.err, _after(self.say(Phrase("hint:")), self.say(error.hint)), "")
+            hint = _after(self.say(Phrase("hint:")), self.say(error.hint))
+            self._write(self.err, hint, "", wrap=True)
 
     # -- tables and bars -----------------------------------------------------
 
@@ -196,11 +201,15 @@ class Printer:
     @property
     def width(self) -> int:
         """Columns of the terminal (COLUMNS wins); a pipe has 100."""
+        return self._columns(self.out)
+
+    @staticmethod
+    def _columns(stream: TextIO) -> int:
         columns = os.environ.get("COLUMNS", "")
         if columns.isdecimal() and int(columns) > 0:
             return int(columns)
         try:
-            return os.get_terminal_size(self.out.fileno()).columns or _PIPE_COLUMNS
+            return os.get_terminal_size(stream.fileno()).columns or _PIPE_COLUMNS
         except (OSError, ValueError):  # not a terminal, or no file at all
             return _PIPE_COLUMNS
 
@@ -290,7 +299,7 @@ class Printer:
 
             self._consoles[id(stream)] = Console(
                 file=stream,
-                width=None if _says_width() else self.width,
+                width=None if _says_width() else self._columns(stream),
                 force_terminal=True if self.color == "always" else None,
                 no_color=True if self.color == "never" else None,
                 highlight=False,
@@ -299,10 +308,15 @@ class Printer:
             )
         return self._consoles[id(stream)]
 
-    def _write(self, stream: TextIO, text: str, style: str) -> None:
+    def _write(self, stream: TextIO, text: str, style: str, *, wrap: bool = False) -> None:
+        """Lines as they are, or on a terminal broken between words; never in a pipe, whose
+        reader takes a line for a whole."""
         text = visible(text)
-        if self._is_rich(stream) and style:
-            self._console(stream).print(text, style=STYLES.get(style, ""), soft_wrap=True)
+        columns = self._columns(stream) if wrap and self._is_terminal(stream) else 0
+        wrap = columns > 0 and any(width_of(line) > columns for line in text.split("\n"))
+        if wrap or (self._is_rich(stream) and style):
+            said = self._rich_text(text, style)
+            self._console(stream).print(said, soft_wrap=not wrap)
         else:
             stream.write(text + "\n")
 

@@ -17,6 +17,7 @@ from kvwise.cli._request import (
     model_of,
     read_launch,
     with_model,
+    with_reserve,
 )
 from kvwise.cli._request import machine as machine_of
 from kvwise.cli.output import Printer
@@ -186,12 +187,7 @@ def _machines(
         return machines
     kept = parse_size(reserve)
     return [
-        replace(
-            each,
-            devices=tuple(
-                replace(gpu, reserve_bytes=kept, reserve_reason=None) for gpu in each.devices
-            ),
-        )
+        replace(each, devices=tuple(with_reserve(gpu, kept) for gpu in each.devices))
         for each in machines
     ]
 

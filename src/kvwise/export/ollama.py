@@ -15,7 +15,7 @@ from kvwise.export import Written
 from kvwise.export._words import lines_of
 from kvwise.export.found import Found, flags, number
 from kvwise.export.settings import Settings, Told, one_line
-from kvwise.text import phrase, template
+from kvwise.text import Phrase, phrase, template
 
 ABOUT = template("a Modelfile of Ollama")
 FILE = "Modelfile"
@@ -61,7 +61,26 @@ def write(settings: Settings, old: str | None) -> Written:
         if told.mentions(name) or (name == "n_seq_max" and slots > 1):
             told.lacks(name, service)
     left = told.left_out(phrase("a Modelfile has no word for it"))
-    return Written(_merged(old, _from(settings), parameters), left)
+    return Written(_merged(old, _from(settings), parameters), left, tuple(_service(settings)))
+
+
+def _service(settings: Settings) -> Iterator[Phrase]:
+    """That the numbers of a Modelfile rest on variables of the service, which it cannot set."""
+    launch = settings.launch
+    wanted = []
+    if launch.type_k == launch.type_v != "f16":
+        wanted.append(f"OLLAMA_KV_CACHE_TYPE={launch.type_k}")
+    elif launch.type_k != launch.type_v:
+        wanted += [f"LLAMA_ARG_CACHE_TYPE_K={launch.type_k}",
+                   f"LLAMA_ARG_CACHE_TYPE_V={launch.type_v}"]  # fmt: skip
+    if settings.flash and (wanted or launch.flash_attn != "auto"):
+        wanted.append("OLLAMA_FLASH_ATTENTION=1")
+    if wanted:
+        yield phrase(
+            "num_ctx {tokens:,} was planned with {variables}: it may not fit while the Ollama "
+            "service runs without them (`kvwise export ollama-env` writes them)",
+            tokens=settings.n_ctx // slots_of(settings), variables=" ".join(wanted),
+        )  # fmt: skip
 
 
 def slots_of(settings: Settings) -> int:

@@ -63,7 +63,7 @@ def account(
         lines=tuple(lines),
         caches=made.caches,
         notes=(
-            *(Note("device", each.note) for each in more.devices if each.note),
+            *(Note(_code(each), each.note) for each in more.devices if each.note),
             *_notes(made),
             *more.notes,
             *_limits(lines),
@@ -92,6 +92,10 @@ def _gpu_line(made: Made, number: int, device: Device, own: tuple[Part, ...], mo
         basis=made.basis | {"overhead": overhead_basis(device)},
         reasons=reason | {"overhead": why},
     )
+
+
+def _code(device: Device) -> str:
+    return "bare_size" if device.kind == "generic" else "device"
 
 
 def _host_line(made: Made, own: tuple[Part, ...], host: Host | None, more: Beside) -> Line:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kvwise.device import Device
-from kvwise.memory.ledger import Ledger, Line, Note
+from kvwise.memory.ledger import Ledger, Note
 from kvwise.text import phrase
 from kvwise.units import show
 
@@ -26,7 +26,7 @@ def keeping(ledger: Ledger) -> Ledger:
     return replace(
         ledger,
         lines=(*lines, ledger.host),
-        notes=(*ledger.notes, *_advice(ledger), *_bare(ledger)),
+        notes=(*ledger.notes, *_advice(ledger)),
     )
 
 
@@ -50,23 +50,3 @@ def _advice(ledger: Ledger) -> Iterator[Note]:
                 why=device.reserve_reason,
             ),
         )
-
-
-def _bare(ledger: Ledger) -> Iterator[Note]:
-    """A GPU that is only a size: nothing is set aside on it."""
-    for device, line in zip(ledger.devices, ledger.lines, strict=False):
-        if _is_bare(device, line):
-            yield Note(
-                "bare_size",
-                phrase(
-                    "{buffer} is only a size: no start-up cost of a driver and no reserve is "
-                    "counted; name the card, or give --reserve",
-                    buffer=line.buffer,
-                ),
-            )
-            return
-
-
-def _is_bare(device: Device, line: Line) -> bool:
-    given = device.source == "given" and device.kind == "generic"
-    return given and not line.overhead_bytes and device.reserve_bytes is None
