@@ -47,7 +47,8 @@ def units() -> dict[str, tuple[float, str]]:
     with sqlite3.connect(f"file:{place}?mode=ro", uri=True) as db:
         try:
             rows = db.execute(
-                "SELECT unit.key, unit.at, unit.result FROM unit JOIN job ON job.id = unit.job"
+                "SELECT job.id || ' ' || unit.key, unit.at, unit.result FROM unit"
+                " JOIN job ON job.id = unit.job"
                 " WHERE job.kind = 'bench'"
             ).fetchall()
         except sqlite3.Error:  # not made yet
@@ -133,7 +134,7 @@ def test_ctrl_c_leaves_no_child_and_the_same_command_goes_on() -> None:
 
 
 def killed_until(kills: int, *more: str, seed: int) -> list[dict[str, tuple[float, str]]]:
-    """What was finished at each kill, and at last. The process is killed at random moments."""
+    """What was finished at each kill. The process is killed at random moments."""
     source = random.Random(seed)
     seen: list[dict[str, tuple[float, str]]] = []
     for _ in range(kills):
@@ -144,25 +145,33 @@ def killed_until(kills: int, *more: str, seed: int) -> list[dict[str, tuple[floa
         while time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.01)
         family = engines(process.pid)
+        if process.poll() is not None:
+            assert process.returncode == 0
+            break  # it was through before the next kill
         process.kill()
         process.wait()
         assert all_gone(family)  # an engine dies with kvwise
         seen.append(units())
-        if process.returncode == 0:
-            break
     return seen
 
 
-def check_kills(kills: int, *more: str, seed: int) -> None:
+def check_kills(kills: int, *more: str, seed: int) -> int:
+    """Kill a sweep so often, or until it is through, let it finish, and see that every start is
+    there once, as it was when it was first seen. Returns how often it was killed."""
+    before = units()
     seen = killed_until(kills, *more, seed=seed)
-    code, document = ended(*more, *(["--resume"] if seen[-1] else []))
-    seen.append(units())
+    begun = units().keys() - before.keys()
+    code, document = ended(*more, *(["--resume"] if begun else []))
     assert code == 0
-    for before, after in pairwise(seen):
-        assert {key: after.get(key) for key in before} == before  # nothing lost, nothing twice
+    for earlier, later in pairwise([*seen, units()]):
+        assert {key: later.get(key) for key in earlier} == earlier  # nothing lost, nothing twice
     for row in document["rows"]:
         assert row["state"] == "ok", row
         assert [each["samples"] for each in row["tests"]] == [3, 3]
+    with Store() as store:
+        samples = [each.samples for each in load(store, kind="speed")]
+    assert all(len({one.at for one in each}) == len(each) <= 3 for each in samples)
+    return len(seen)
 
 
 def test_kill_9_loses_nothing_and_repeats_nothing() -> None:
@@ -172,5 +181,9 @@ def test_kill_9_loses_nothing_and_repeats_nothing() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_kill_9_fifty_times() -> None:
-    kills = int(os.environ.get("KVWISE_SOAK", "50"))
-    check_kills(kills, "--matrix", "kv", "-p", "8", "-n", "2", "-r", "3", seed=50)
+    wanted, kills, sweeps = int(os.environ.get("KVWISE_SOAK", "50")), 0, 0
+    while kills < wanted:
+        sweeps += 1
+        tests = ("-p", "8", "-n", str(1 + sweeps))
+        kills += check_kills(wanted - kills, "--matrix", "six", "-r", "3", *tests, seed=sweeps)
+    print(f"{kills} kills in {sweeps} sweeps, {len(units())} starts done, none lost, none twice")
