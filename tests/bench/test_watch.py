@@ -34,7 +34,7 @@ def test_a_stranger_counts_and_the_engine_does_not() -> None:
     assert mine < strange + 0.8  # whatever else runs on this machine
 
 
-def made(steal: float, throttles: int) -> Sources:
+def made(steal: float, throttles: int, mhz: tuple[float, float] = (0.0, 0.0)) -> Sources:
     """A machine that a hypervisor takes `steal` cores from."""
     begun = time.monotonic()
 
@@ -49,11 +49,13 @@ def made(steal: float, throttles: int) -> Sources:
         limited=lambda: 0.0,
         throttles=lambda: throttles * next(looks),
         hot=lambda: False,
+        mhz=lambda: mhz[time.monotonic() - begun > 0.1],
     )
 
 
 def seen(sources: Sources) -> Share:
     with Watch(sources) as watch:
+        time.sleep(0.2)
         began = time.monotonic()
         time.sleep(0.6)
         return watch.between(began, time.monotonic())
@@ -69,6 +71,12 @@ def test_what_a_hypervisor_takes_is_contention_even_with_cores_left() -> None:
 def test_heat_is_noticed() -> None:
     assert seen(made(steal=0.0, throttles=1)).flags(0) == (THROTTLED,)
     assert seen(made(steal=0.0, throttles=0)).flags(0) == ()
+
+
+def test_a_processor_that_slows_down_is_noticed() -> None:
+    assert seen(made(0.0, 0, mhz=(4000.0, 2100.0))).throttled
+    assert not seen(made(0.0, 0, mhz=(4000.0, 3800.0))).throttled
+    assert not seen(made(0.0, 0, mhz=(800.0, 4000.0))).throttled  # it woke up
 
 
 def test_others_may_use_what_the_engine_leaves() -> None:

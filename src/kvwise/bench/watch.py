@@ -30,6 +30,9 @@ ALLOWED_CORES = 0.2
 """What others may take of the cores that the engine needs: a quiet desktop takes less."""
 _THERMAL = "/sys/devices/system/cpu"
 _CGROUPS = ("/sys/fs/cgroup/cpu.stat", "/sys/fs/cgroup/cpu/cpu.stat")
+_SLOWED = 0.8
+"""The fastest core runs below this share of what it was seen to run at: heat or a power limit."""
+_FREQUENCIES = "/sys/devices/system/cpu"
 _HOT = 0x8 | 0x20 | 0x40 | 0x80
 """nvml.h: hardware slowdown, thermal slowdown by software and hardware, power brake."""
 
@@ -64,6 +67,7 @@ class _Look:
     limited: float
     throttles: int
     hot: bool
+    mhz: float
 
 
 @dataclass(slots=True)
@@ -75,6 +79,7 @@ class Sources:
     limited: Callable[[], float] = field(default_factory=lambda: _limited)
     throttles: Callable[[], int] = field(default_factory=lambda: _throttles)
     hot: Callable[[], bool] = field(default_factory=lambda: _Hot().__call__)
+    mhz: Callable[[], float] = field(default_factory=lambda: _Clock().__call__)
 
 
 class Watch:
@@ -113,7 +118,12 @@ class Watch:
         with self._lock:
             before = [look for look in self._looks if look.at <= start] or self._looks[:1]
             after = [look for look in self._looks if look.at >= end] or self._looks[-1:]
-        return _share(before[-1], after[0], [look.hot for look in self._looks if start <= look.at])
+            during = [look for look in self._looks if start <= look.at <= end] or after[:1]
+            slowed = max(look.mhz for look in during) < _SLOWED * max(
+                look.mhz for look in self._looks
+            )
+        hot = slowed or any(look.hot for look in during)
+        return _share(before[-1], after[0], hot=hot)
 
     def _run(self) -> None:
         while not self._over.wait(TICK_S):
@@ -133,6 +143,7 @@ class Watch:
                 limited=source.limited(),
                 throttles=source.throttles(),
                 hot=source.hot(),
+                mhz=source.mhz(),
             )
             self._looks.append(look)
             del self._looks[:-20_000]
@@ -152,13 +163,13 @@ class Watch:
         self._thread.join()
 
 
-def _share(first: _Look, last: _Look, hot: list[bool]) -> Share:
+def _share(first: _Look, last: _Look, *, hot: bool) -> Share:
     seconds = max(last.at - first.at, 1e-3)
     ours = last.engine - first.engine + last.mine - first.mine
     others = max(0.0, last.busy - first.busy - ours) / seconds
     stolen = (last.stolen - first.stolen + last.limited - first.limited) / seconds
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    return Share(others, max(0.0, stolen), last.throttles > first.throttles or any(hot), load)
+    return Share(others, max(0.0, stolen), last.throttles > first.throttles or hot, load)
 
 
 def _busy(cpu: Any) -> float:
@@ -200,6 +211,24 @@ def _throttles() -> int:
         with contextlib.suppress(OSError, ValueError):
             found += int(path.read_text("ascii"))
     return found
+
+
+class _Clock:
+    """MHz of the fastest core, asked twice a second; 0 where Linux does not tell."""
+
+    def __init__(self) -> None:
+        self._next, self._last = 0.0, 0.0
+        self._files = list(Path(_FREQUENCIES).glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
+
+    def __call__(self) -> float:
+        now = time.monotonic()
+        if self._files and now >= self._next:
+            found = [0.0]
+            for path in self._files:
+                with contextlib.suppress(OSError, ValueError):
+                    found.append(int(path.read_text("ascii")) / 1000)
+            self._next, self._last = now + 0.5, max(found)
+        return self._last
 
 
 class _Hot:
