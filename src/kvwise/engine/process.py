@@ -18,19 +18,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-import psutil
-
 from kvwise.engine import events as ev
 from kvwise.engine import job
+from kvwise.engine.limits import Limits, clean_environment
 from kvwise.engine.loaded import Collector, Loaded
 from kvwise.engine.log import Reader
 from kvwise.engine.outcome import Ending, Outcome, ending_of
+from kvwise.engine.usage import Busy, Lines, process_of, usage
 from kvwise.units import MIB
+
+__all__ = ["Child", "Limits", "clean_environment"]
 
 TICK_S = 0.05
 IDLE_TICK_S = 0.2
@@ -43,32 +44,6 @@ _MOST_ANSWERS = 1000  # lines of stdout kept for whoever asks
 
 _starter = ThreadPoolExecutor(1, thread_name_prefix="kvwise-starter")
 """Starts every child: the death of the starting thread is what a child is told of (launcher.py)."""
-
-
-def _available_bytes() -> int:
-    return int(psutil.virtual_memory().available)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a child may do. None = no limit. `silence_s` counts only until it is ready, and a
-    child that still reads from disk or fills memory is not silent; one that only computes may do
-    so for `busy_s` (None = no longer than it may be silent)."""
-
-    silence_s: float | None = None
-    busy_s: float | None = None
-    memory_floor_bytes: int | None = 128 * MIB  # end it when the machine has less than this
-    address_space_bytes: int | None = None  # RLIMIT_AS
-    oom_score: int = 1000
-    available_bytes: Callable[[], int] = _available_bytes
-
-
-def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Our environment without engine settings of the user's shell, and without backtraces."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_ARG_")}
-    kept["GGML_NO_BACKTRACE"] = "1"  # else an assertion starts gdb
-    kept.update(extra or {})
-    return kept
 
 
 class Child:
@@ -106,7 +81,7 @@ class Child:
         if log is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
         self._process = _starter.submit(self._start, clean_environment(environment)).result()
-        self._psutil = _psutil_of(self._process.pid)
+        self._psutil = process_of(self._process.pid)
         self._readers = [
             threading.Thread(target=self._hear, name="kvwise-log", daemon=True),
             threading.Thread(target=self._listen, name="kvwise-answers", daemon=True),
@@ -228,7 +203,7 @@ class Child:
 
     def _hear(self) -> None:
         """stderr -> log file, tail and events."""
-        reader, split = Reader(), _Lines()
+        reader, split = Reader(), Lines()
         stream = self._process.stderr
         assert stream is not None  # noqa: S101 (asked for above)
         with contextlib.ExitStack() as stack:
@@ -261,7 +236,7 @@ class Child:
         """stdout -> lines for whoever asks."""
         stream: IO[bytes] | None = self._process.stdout
         assert stream is not None  # noqa: S101 (asked for above)
-        split = _Lines()
+        split = Lines()
         while data := os.read(stream.fileno(), 1 << 16):
             if self._on_output:
                 self._on_output(1, data)
@@ -290,7 +265,7 @@ class Child:
             self._changed.notify_all()
 
     def _sample(self) -> None:
-        rss, moved = _usage(self._psutil)
+        rss, moved = usage(self._psutil)
         self._busy.look(self._psutil)
         self.peak_rss_bytes = max(self.peak_rss_bytes, rss)
         now = time.monotonic()
@@ -364,61 +339,3 @@ class Child:
 
 
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
-
-
-def _psutil_of(pid: int) -> psutil.Process | None:
-    try:
-        return psutil.Process(pid)
-    except psutil.Error:
-        return None
-
-
-def _usage(process: psutil.Process | None) -> tuple[int, int]:
-    """Resident bytes, and bytes it has read from disk so far."""
-    if process is None:
-        return 0, 0
-    try:
-        rss = int(process.memory_info().rss)
-        counters = process.io_counters() if hasattr(process, "io_counters") else None
-    except psutil.Error:
-        return 0, 0
-    return rss, int(counters.read_bytes) if counters else 0
-
-
-class Busy:
-    """How much of one core a process takes: `latest` is its share in the last whole window."""
-
-    WINDOW_S = 2.0
-
-    def __init__(self) -> None:
-        self._at, self._spent = time.monotonic(), 0.0
-        self.latest = 1.0  # a process that has just started is busy
-
-    def look(self, process: psutil.Process | None) -> None:
-        """Take a sample, when a window is over; 0 when nobody can tell."""
-        now = time.monotonic()
-        if now - self._at < self.WINDOW_S:
-            return
-        spent = self._spent
-        if process is not None:
-            with contextlib.suppress(psutil.Error):
-                times = process.cpu_times()
-                spent = times.user + times.system
-        self.latest = (spent - self._spent) / (now - self._at)
-        self._at, self._spent = now, spent
-
-
-class _Lines:
-    """Bytes in any pieces -> whole lines of text."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, data: bytes) -> list[str]:
-        *whole, rest = (self._rest + data).split(b"\n")
-        self._rest = rest[: 1 << 20]
-        return [line.decode("utf-8", "replace").rstrip("\r") for line in whole]
-
-    def close(self) -> list[str]:
-        rest, self._rest = self._rest, b""
-        return [rest.decode("utf-8", "replace")] if rest else []
