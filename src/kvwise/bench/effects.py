@@ -13,6 +13,7 @@ from typing import Any
 from kvwise.engine import events as ev
 from kvwise.engine.loaded import ContextLoad, Loaded
 from kvwise.launch import Launch
+from kvwise.options.row import BENCH
 from kvwise.text import Phrase, phrase
 
 
@@ -108,8 +109,11 @@ def _flash(launch: Launch, context: ContextLoad) -> list[Effect]:
 
 
 def _sizes(launch: Launch, context: ContextLoad) -> list[Effect]:
-    """No batch is larger than the context, and no test is: that is told and nothing is lost."""
-    found = []
+    """No batch is larger than the context, and no test is: that is told and nothing is lost.
+    llama-bench cuts its context to each test."""
+    found: list[Effect] = []
+    if launch.tool == BENCH:
+        return found
     n_ctx = _fact(context, "n_ctx")
     if n_ctx and launch.n_ctx and n_ctx > launch.n_ctx:
         text = phrase("the context of {asked} became {used}", asked=launch.n_ctx, used=n_ctx)
