@@ -9,7 +9,7 @@ llama_vocab::impl::load for what a file leaves unsaid; both b10605.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from kvwise.gguf.header import ArrayInfo, Header
@@ -62,7 +62,7 @@ _ALWAYS_BOS = frozenset({"gemma4", "granite-embed-multi-311m"})
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
     """What counts for the comparison. `bos` and `eos` None = no such token; `texts` None = the
-    header at hand has only their number."""
+    header at hand has only their number, `known` False = it is none of a file and tells nothing."""
 
     type: str
     add_bos: bool
@@ -71,6 +71,7 @@ class Vocabulary:
     eos: int | None
     size: int
     texts: tuple[str, ...] | None
+    known: bool = True
 
     @classmethod
     def of(cls, header: Header) -> Vocabulary:
@@ -92,6 +93,7 @@ class Vocabulary:
             eos=_token(data.get("tokenizer.ggml.eos_token_id"), kind.eos, size),
             size=size,
             texts=tuple(str(each) for each in listed) if isinstance(listed, tuple) else None,
+            known=kind.name != "none" or not header.path.endswith((".json", ".json.gz")),
         )
 
     def text(self, number: int) -> str:
@@ -154,7 +156,12 @@ class Compatibility:
 
 def compare(target: Vocabulary, draft: Vocabulary) -> Compatibility:
     """Every check, also those behind the first that fails."""
-    return Compatibility(tuple(_checks(target, draft)))
+    checks = tuple(_checks(target, draft))
+    if not (target.known and draft.known):
+        checks = tuple(
+            check if check.subject == "size" else replace(check, agrees=None) for check in checks
+        )
+    return Compatibility(checks)
 
 
 def _checks(target: Vocabulary, draft: Vocabulary) -> Iterator[Check]:
