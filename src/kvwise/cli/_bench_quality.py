@@ -84,12 +84,17 @@ def by_line(
     sweep: Sweep, lines: Sequence[Line], found: Sequence[Measurement]
 ) -> dict[str, Measurement]:
     """The fidelity of each setting by `Case.key`."""
+    from kvwise.quality.run import CHUNK_TOKENS  # noqa: PLC0415
+    from kvwise.quality.scorers import for_chunks  # noqa: PLC0415
     from kvwise.results import model_seen  # noqa: PLC0415
 
     prints = [model_seen(model).fingerprint for model in sweep.models]
     known = {(each.model.fingerprint, _settings(each.settings)): each for each in found}
     wanted = {
-        line.case.key: (prints[line.case.model], _settings(line.case.launch.as_dict()))
+        line.case.key: (
+            prints[line.case.model],
+            _settings(for_chunks(line.case.launch, CHUNK_TOKENS).as_dict()),
+        )
         for line in lines
     }
     return {key: known[name] for key, name in wanted.items() if name in known}
