@@ -59,6 +59,8 @@ _OPTIONS = (
                  help="Vectors of length 1, or as the model gives them [default: euclidean]."),
     click.Option(["--servers"], metavar="URL,URL",
                  help="llama-servers that run already with this model and --embedding."),
+    click.Option(["--on"], metavar="ray[:ADDRESS]",
+                 help="Embed on a Ray cluster, one engine per GPU."),
     click.Option(["--search"], metavar="TEXT", help="Show the chunks nearest to a text."),
     click.Option(["--top"], metavar="N", type=click.IntRange(1, 1000), default=5,
                  help="How many; for --ask how many are looked at [default: 5]."),
@@ -138,6 +140,16 @@ class _Asked:
         value = self.options[name]
         return value if isinstance(value, int) else None
 
+    def ray(self) -> str | None:
+        """The address behind `--on ray:`. Raises UsageError."""
+        on = self.text("on")
+        if on and self.text("servers"):
+            raise UsageError("--on and --servers exclude each other")
+        where, _, address = on.partition(":")
+        if on and where != "ray":
+            raise UsageError("--on {on}: only ray or ray:ADDRESS", on=on)
+        return address if on else None
+
     def machine(self, engine: Engine) -> Machine:
         """The devices and the memory to plan with."""
         gpu = self.options["gpu"]
@@ -160,6 +172,7 @@ class _Asked:
             query_prefix=self.text("query_prefix"),
             threads=threads,
             servers=servers,
+            ray=self.ray(),
         )
 
 

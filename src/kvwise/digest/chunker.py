@@ -326,10 +326,11 @@ class Chunker:
 
     def _leave(self, chars: int) -> None:
         self._window.advance(chars)
-        left = chars
-        while self._segments and left >= self._segments[0].length:
-            left -= self._segments.pop(0).length
-            self._tokens.pop(0)
+        left, number = chars, 0
+        while number < len(self._segments) and left >= self._segments[number].length:
+            left -= self._segments[number].length
+            number += 1
+        del self._segments[:number], self._tokens[:number]
         self._counted -= chars
         if left or self._counted < 0:  # inside a segment, or past all of them
             self._segments, self._tokens, self._counted = [], [], 0

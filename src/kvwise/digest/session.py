@@ -10,8 +10,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from kvwise.digest.chunker import Rules
-from kvwise.digest.engines import EngineTokenizer, bytes_to_floats
+from kvwise.digest.engines import Answers, EngineTokenizer, bytes_to_floats
 from kvwise.digest.fitting import Settings
+from kvwise.digest.on_ray import OnRay, Spec
+from kvwise.digest.on_ray import stations as on_ray
 from kvwise.digest.pool import cosine
 from kvwise.digest.shelf import Shelf
 from kvwise.digest.stations import Named, Own, Stations
@@ -39,6 +41,7 @@ class Asked:
     query_prefix: str = ""
     threads: int = 0
     servers: tuple[str, ...] = ()
+    ray: str | None = None  # address of a cluster, empty = the one here
 
 
 class Session:
@@ -59,13 +62,15 @@ class Session:
                 limits=Limits(silence_s=SILENCE_S),
             )  # fmt: skip
 
-        self._stations: list[Own | Named] = []
+        self._stations: list[Own | Named | OnRay] = []
         try:
             if asked.servers:
                 self._stations += [Named(url, asked.normalize) for url in asked.servers]
+            elif asked.ray is not None:
+                self._stations += on_ray(asked.ray, self._spec())
             else:
                 self._stations.append(Own(start, asked.normalize))
-            first = self._stations[0].server
+            first: Answers = self._stations[0].server
             self.tokenizer = EngineTokenizer(first, asked.chunk_prefix)
             self._query = EngineTokenizer(first, asked.query_prefix)
             self.rules = Rules(
@@ -76,6 +81,14 @@ class Session:
             self.close()
             raise
         self.stations = Stations(self._stations)
+
+    def _spec(self) -> Spec:
+        settings, asked = self.settings, self.asked
+        engine = None if self.engine.kind == "embedded" else self.engine.path
+        return Spec(
+            str(Path(self.model.path).resolve()), settings.launch.as_dict(), settings.chunk_tokens,
+            engine, asked.threads, asked.normalize,
+        )  # fmt: skip
 
     def _check_servers(self) -> None:
         """That all servers have the same model, and take chunks of this size."""
