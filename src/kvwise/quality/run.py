@@ -18,7 +18,7 @@ from kvwise.engine.find import Engine
 from kvwise.engine.outcome import EngineEnded
 from kvwise.engine.server import Server
 from kvwise.engine.settings import Run
-from kvwise.errors import EngineError, Refused, UsageError
+from kvwise.errors import EngineError, Interrupted, Refused, UsageError
 from kvwise.gguf.model import Model
 from kvwise.jobs import Job, Mode, Pace
 from kvwise.launch import Launch
@@ -99,12 +99,17 @@ def measure(
     tool = tool_of(request)
     with Job.open(store, KIND, path, _about(request, path, tool), mode) as job:
         folder = _folder(job)
-        setup = replace(_setup(request, path, folder, job, tool is not None), step=step)
-        scorer: Scorer = ByTool(setup, tool) if tool else ByServer(setup)
-        work = _Work(request, setup, scorer, job, found, store)
-        with contextlib.closing(work):
-            rows = work.all(progress)
-        job.finish()
+        try:
+            setup = replace(_setup(request, path, folder, job, tool is not None), step=step)
+            scorer: Scorer = ByTool(setup, tool) if tool else ByServer(setup)
+            with contextlib.closing(_Work(request, setup, scorer, job, found, store)) as work:
+                rows = work.all(progress)
+            job.finish()
+        except (Interrupted, KeyboardInterrupt):
+            raise  # the base is needed when it goes on
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         shutil.rmtree(folder, ignore_errors=True)
         return rows
 
