@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from kvwise.bench.remarks import FALLBACK, SLOWER, V_ALONE, remarks
+from dataclasses import replace
+
+from kvwise.bench.remarks import FALLBACK, LOST, SLOWER, V_ALONE, remarks
 from kvwise.bench.summary import Line
+from kvwise.text import phrase
 
 from .make import DECODE, PROMPT, figure, line
 
@@ -50,3 +53,11 @@ def test_a_cut_graph_shows_that_the_processor_does_a_part() -> None:
 def test_only_settings_that_are_alike_otherwise_are_compared() -> None:
     other = line("q8_0", "q8_0", figure(DECODE, 50, 51, 52), rest=(("ub", "64"),))
     assert codes(F16, other) == []
+
+
+def test_what_was_not_used_is_told_once_for_all() -> None:
+    effect = (("flash_attn", phrase("flash attention was asked for and is off"), True),)
+    lines = [replace(line(kind, kind), effects=effect) for kind in ("f16", "q8_0")]
+    (found,) = remarks(lines)
+    assert (found.code, len(found.keys), found.test) == (LOST, 2, "flash_attn")
+    assert str(found.message).startswith("2 settings: ")

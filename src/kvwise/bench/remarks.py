@@ -18,7 +18,8 @@ _LEAST = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """`code` names it, `keys` the settings that it is about (`Case.key`)."""
+    """`code` names it, `keys` the settings that it is about (`Case.key`), `test` the test, or the
+    code of what was not used."""
 
     code: str
     message: Phrase
@@ -27,15 +28,27 @@ class Remark:
 
 
 def remarks(lines: Sequence[Line]) -> list[Remark]:
-    """All of them, in the order of the settings."""
-    return [each for line in lines if line.state == OK for each in _of(line, lines)]
+    """All of them: what was not used first, then in the order of the settings."""
+    mine = [line for line in lines if line.state == OK]
+    return [*_unused(mine), *(each for line in mine for each in _of(line, lines))]
+
+
+def _unused(lines: Sequence[Line]) -> Iterator[Remark]:
+    """The same that happened to several settings is told once."""
+    found: dict[str, tuple[str, Phrase, list[Line]]] = {}
+    for line in lines:
+        for code, message, lost in line.effects:
+            if lost:
+                found.setdefault(f"{code} {message}", (code, message, []))[2].append(line)
+    for code, message, affected in found.values():
+        where: Phrase | str = _name(affected[0])
+        if len(affected) > 1:
+            where = phrase("{count} settings", count=len(affected))
+        text = phrase("{setting}: {what}", setting=where, what=message)
+        yield Remark(LOST, text, tuple(line.case.key for line in affected), code)
 
 
 def _of(line: Line, lines: Sequence[Line]) -> Iterator[Remark]:
-    for code, message, lost in line.effects:
-        if lost:
-            text = phrase("{setting}: {what}", setting=_name(line), what=message)
-            yield Remark(LOST, text, (line.case.key,), code)
     base = base_of(line, lines)
     if base is None or base is line:
         return
