@@ -49,7 +49,7 @@ def test_diagnose_is_the_function_whatever_was_imported_before() -> None:
 
 def test_import_loads_nothing_of_the_rest() -> None:
     code = "import kvwise, sys; print([m for m in sys.modules if m.startswith('kvwise.')])"
-    assert _python(code) == "['kvwise.diagnose', 'kvwise.plan']"
+    assert _python(code) == "['kvwise._interrupt', 'kvwise.diagnose', 'kvwise.plan']"
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
