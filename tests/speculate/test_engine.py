@@ -31,9 +31,10 @@ from models import gemma3, smollm2
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine")]
 
-TEXT = "one two three four five six seven eight nine ten eleven twelve thirteen " * 3
+TEXT = "The cat sat on the mat and looked at the door. " * 12
+"""What repeats itself is what n-grams guess."""
 PROMPTS = (Prompt("count", TEXT),)
-SHORT = ["-c", "512", "-t", "1", "--raw", "-n", "16"]
+SHORT = ["-c", "512", "-t", "1", "--raw", "-n", "24"]
 
 
 def engine() -> Engine:
@@ -66,7 +67,7 @@ def prompts(tmp_path: Path) -> str:
 def test_a_model_as_its_own_draft(prompts: str) -> None:
     """Everything at once: proof, same text, memory of both to the printed digit, the advice."""
     with cli(
-        "--draft", str(smollm2()), "--depths", "3", "--kinds", "draft-simple,ngram-simple",
+        "--draft", str(smollm2()), "--depths", "3", "--kinds", "draft-simple,ngram-cache",
         "--prompts", prompts, "--rounds", "1", "--json", *SHORT,
     ) as process:  # fmt: skip
         out, err = process.communicate(timeout=280)
@@ -90,7 +91,7 @@ def test_a_model_as_its_own_draft(prompts: str) -> None:
     with Store() as store:
         kept = load(store, kind="speculation")
     assert sorted(each.test["variant"] for each in kept) == [
-        "draft-simple/3", "ngram-simple", "plain",
+        "draft-simple/3", "ngram-cache", "plain",
     ]  # fmt: skip
 
 
@@ -132,7 +133,9 @@ def test_killed_and_taken_up_again(prompts: str) -> None:
     after = _units()
     assert set(before.items()) <= set(after.items())
     assert len(after) == 3
-    assert [each["state"] for each in json.loads(out)["variants"]][:2] == ["plain", "on"]
+    states = [each["state"] for each in json.loads(out)["variants"]]
+    assert states[0] == "plain"
+    assert set(states[1:]) <= {"on", "idle"}
 
 
 def _units() -> dict[str, str]:

@@ -36,23 +36,33 @@ def _units() -> dict[str, str]:
         return {row["key"]: row["result"] for row in store.rows("SELECT key, result FROM unit")}
 
 
-def test_killed_and_taken_up_again() -> None:
+def stopped(number: int, at: int) -> tuple[int, str, dict[str, str]]:
+    """Start, wait for `at` evaluations, send a signal: (exit code, stderr, what was done)."""
     with cli(*WORDS) as process:
         deadline = time.monotonic() + 200
-        while len(_units()) < 2 and process.poll() is None and time.monotonic() < deadline:
+        while len(_units()) < at and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
-        before = _units()
         children = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGKILL)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
     _, alive = psutil.wait_procs(children, timeout=10)
-    assert not alive
+    assert not alive, "an engine stayed behind"
+    return process.returncode, err, _units()
+
+
+def test_interrupted_killed_and_taken_up_again() -> None:
+    code, err, first = stopped(signal.SIGINT, 1)
+    assert code == 130
+    assert "evaluations" in err and "goes on from there" in err
+    _, _, before = stopped(signal.SIGKILL, len(first) + 1)
+    assert set(first.items()) < set(before.items())
     with cli(*WORDS, "--json") as again:
         out, err = again.communicate(timeout=280)
     assert again.returncode == 0, err
     found: dict[str, Any] = json.loads(out)
     assert found["schema"] == "kvwise/tune/1"
     after = _units()
-    assert len(before) >= 2 and set(before.items()) <= set(after.items())
+    assert set(before.items()) <= set(after.items())
     assert found["evaluations"] == len(after)
     start = found["space"]["start"]
     assert found["tried"][0]["point"] == start
