@@ -123,8 +123,9 @@ def quiet(setup: Setup, work: Callable[[], dict[str, float]]) -> dict[str, float
 def pairs(setup: Setup, embedded: Engine | None, count: int) -> None:
     ways: dict[str, Callable[[], dict[str, float]]] = {
         "kvwise, llama-bench": lambda: by_tool(setup),
-        "kvwise, llama-server": lambda: by_server(setup, setup.engine),
     }
+    if setup.engine.path != setup.bench.path:
+        ways["kvwise, llama-server"] = lambda: by_server(setup, setup.engine)
     if embedded is not None:
         ways[f"kvwise, embedded {embedded.build}"] = lambda: by_server(setup, embedded)
     ratios: dict[tuple[str, str], list[float]] = {}
