@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -64,6 +65,7 @@ class Failure:
     engines: tuple[str, ...] = ("embedded", "binary")
     more: dict[str, Any] | None = None  # attributes of the embedded engine
     address_space: int | None = None
+    memory_group: int | None = None  # bytes of a memory cgroup: the kernel kills what takes more
     around: Callable[[Setting], Any] | None = None  # a context that gives more flags
     stop_at: str = ""  # end it when its log says this
     special: tuple[str, ...] = ()  # flags of a binary that no Launch holds
@@ -277,7 +279,45 @@ def _draft(words: tuple[str, ...]) -> Callable[[Setting], Any]:
     return around
 
 
+GROUPS = Path("/sys/fs/cgroup")
+
+
+def memory_groups() -> Path | None:
+    """The folder in which this process may make memory cgroups, None where it may not."""
+    controllers = GROUPS / "cgroup.controllers"
+    if (GROUPS / "memory/memory.limit_in_bytes").exists():
+        parent = GROUPS / "memory"
+    elif controllers.exists() and "memory" in (GROUPS / "cgroup.subtree_control").read_text():
+        parent = GROUPS
+    else:
+        return None
+    return parent if os.access(parent, os.W_OK) and os.geteuid() == 0 else None
+
+
+@contextlib.contextmanager
+def _memory_group(limit: int) -> Iterator[tuple[str, ...]]:
+    """A cgroup of so many bytes; gives the program that enters it and starts another one."""
+    parent = memory_groups()
+    assert parent is not None
+    group = parent / f"kvwise-test-{os.getpid()}"
+    group.mkdir()
+    second = group / "memory.max"  # cgroup v2; the other names are those of v1
+    try:
+        (second if second.exists() else group / "memory.limit_in_bytes").write_text(str(limit))
+        if (group / "memory.swap.max").exists():
+            (group / "memory.swap.max").write_text("0")
+        yield ("sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh")
+    finally:
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                group.rmdir()
+                break
+            time.sleep(0.05)
+
+
 BINARY = ("binary",)
+VULKAN = ("vulkan",)
+"""A llama-server with Vulkan, on a device that the processor plays (llvmpipe)."""
 FAILURES: dict[str, Failure] = {
     "v-needs-flash": Failure("fa-required", (*SMALL, "-ctv", "q4_0", "-fa", "off")),
     "block": Failure("cache-type-refused", engines=("embedded",), more={"type_k": "q4_K"}),
@@ -328,6 +368,13 @@ FAILURES: dict[str, Failure] = {
         "weights-oom", (*SMALL, "--no-mmap", "--no-repack"), address_space=240 * MIB,
         memory=True, engines=BINARY, live=False,
     ),
+    "group-weights": Failure(
+        "weights-oom", (*SMALL, "--no-mmap", "--no-repack"), memory_group=64 * MIB, memory=True,
+        engines=BINARY,
+    ),
+    "group-cache": Failure(
+        "kv-alloc-oom", ("-c", "65536", "-np", "1"), memory_group=700 * MIB, memory=True
+    ),
     "fit-out-of-memory": Failure(
         "fit-crash", (*SMALL, "--no-mmap", "--no-repack"), address_space=200 * MIB,
         engines=BINARY, live=False,
@@ -372,6 +419,14 @@ HEALTHY: dict[str, Failure] = {
 }  # fmt: skip
 
 
+def suits(failure: Failure, engine: Engine) -> bool:
+    """Is the failure one of this engine, and of this machine?"""
+    vulkan = os.environ.get("KVWISE_TEST_VULKAN")
+    kind = "vulkan" if vulkan and engine.path == find(vulkan).path else engine.kind
+    grouped = failure.memory_group is None or memory_groups() is not None
+    return kind in failure.engines and failure.live and grouped
+
+
 def run(failure: Failure, engine: Engine, folder: Path) -> tuple[bytes, int]:
     """The engine's log and exit status. It was asked to end once it had answered.
 
@@ -386,9 +441,11 @@ def run(failure: Failure, engine: Engine, folder: Path) -> tuple[bytes, int]:
 
 def _run(failure: Failure, engine: Engine, folder: Path) -> tuple[bytes, int, bool]:
     setting = Setting(folder, engine)
+    limit = failure.memory_group
+    group = _memory_group(limit) if limit else contextlib.nullcontext(())
     around = failure.around(setting) if failure.around else contextlib.nullcontext(())
-    with around as words:
-        argv = _argv(failure, setting, tuple(words))
+    with group as entered, around as words:
+        argv = [*entered, *_argv(failure, setting, tuple(words))]
         log = folder / "engine.log"
         limits = Limits(silence_s=60.0, address_space_bytes=failure.address_space)
         with Child(
@@ -396,7 +453,18 @@ def _run(failure: Failure, engine: Engine, folder: Path) -> tuple[bytes, int, bo
         ) as child:
             _drive(child, failure, engine)
             outcome = child.outcome or child.stop()
-    return log.read_bytes(), outcome.code, bool(outcome.failures)
+    said = log.read_bytes()
+    if limit and outcome.code == -signal.SIGKILL:
+        said += _kernel_words(outcome.pid)
+    return said, outcome.code, bool(outcome.failures)
+
+
+def _kernel_words(pid: int) -> bytes:
+    """What the kernel logged about a process that it ended, where that may be read."""
+    kept = subprocess.run(["dmesg"], capture_output=True, check=False).stdout
+    return b"".join(
+        line + b"\n" for line in kept.splitlines() if b"Killed process %d " % pid in line
+    )
 
 
 def _drive(child: Child, failure: Failure, engine: Engine) -> None:
@@ -477,7 +545,7 @@ if __name__ == "__main__":
     for name in [each for each in engines if each[0] != "="]:
         used = find(name)
         for title, each in (FAILURES | HEALTHY).items():
-            if used.kind not in each.engines or (only and title not in only):
+            if not suits(each, used) or (only and title not in only):
                 continue
             with tempfile.TemporaryDirectory() as scratch:
                 log, code = run(each, used, Path(scratch))

@@ -1,6 +1,7 @@
 """Failures provoked now, with real engines, are named from the log they leave.
 
-The embedded engine always; a llama-server where KVWISE_TEST_ENGINE names one. The logs that stay in
+The embedded engine always; a llama-server where KVWISE_TEST_ENGINE names one, and one with Vulkan
+where KVWISE_TEST_VULKAN does. The logs that stay in
 `logs/` are those of `python tests/diagnose/provoke.py`.
 """
 
@@ -14,13 +15,16 @@ import pytest
 from kvwise.diagnose import diagnose
 from kvwise.engine.find import Engine, find
 
-from .provoke import FAILURES, HEALTHY, run
+from .provoke import FAILURES, HEALTHY, run, suits
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine")]
 
-ENGINES = ["embedded", *filter(None, [os.environ.get("KVWISE_TEST_ENGINE")])]
+ENGINES = [
+    "embedded",
+    *filter(None, map(os.environ.get, ("KVWISE_TEST_ENGINE", "KVWISE_TEST_VULKAN"))),
+]
 ALWAYS = {"v-needs-flash", "cut-data", "missing-part", "missing-tensor", "slots", "no-cells",
-          "huge-context", "wrong-draft", "healthy"}  # fmt: skip
+          "huge-context", "wrong-draft", "group-cache", "healthy"}  # fmt: skip
 """Run with the embedded engine in every test run; all of them with a llama-server."""
 
 
@@ -34,8 +38,8 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 @pytest.mark.parametrize("name", [*FAILURES, *HEALTHY])
 def test_a_failure_is_named_from_its_log(name: str, engine: Engine, tmp_path: Path) -> None:
     failure = (FAILURES | HEALTHY)[name]
-    if engine.kind not in failure.engines or not failure.live:
-        pytest.skip("not with this engine")
+    if not suits(failure, engine):
+        pytest.skip("not with this engine, or not on this machine")
     if failure.beside and not Path(engine.path).with_name(failure.beside).exists():
         pytest.skip(f"no {failure.beside} beside the engine")
     if engine.kind == "embedded" and name not in ALWAYS:

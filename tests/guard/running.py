@@ -153,3 +153,27 @@ def gone(pid: int, timeout: float = 20.0) -> bool:
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
+
+
+GPU = ("--gpu", "name=card,total=6GiB,free=6GiB,kind=cuda")
+TAKEN = ("-m", QWEN, "-np", "1", "-ngl", "99", "-fit", "off", *GPU)
+"""A command that is taken as it stands, of a model that kvwise can account for."""
+KV_OOM = [
+    "0.01.000.000 E alloc_tensor_range: failed to allocate CUDA0 buffer of size 1073741824",
+    (
+        "0.01.000.001 E llama_init_from_model: failed to initialize the context: failed to "
+        "allocate buffer for kv cache"
+    ),
+]
+
+
+def run(program: Path, *words: str, any_port: bool = False, **options: Any) -> Running:
+    """With a port of its own, because tests that run at the same time would take it from it."""
+    port = () if any_port or "--port" in words else ("--port", str(free_port()))
+    return Running("--engine", str(program), *port, *words, **options)
+
+
+def served(program: Path, *words: str, **options: Any) -> tuple[Running, dict[str, Any]]:
+    """A run that came up, and its readiness event; the caller ends it."""
+    running = run(program, *words, **options)
+    return running, running.until("ready")

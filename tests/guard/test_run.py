@@ -1,4 +1,4 @@
-"""`kvwise run` end to end with a server that fails on purpose: every failure, signal and ending.
+"""`kvwise run` end to end: its command line, its output, its ports.
 
 The server is a small program that speaks llama-server's protocol (fakes.py): it stands in for
 what no test machine can do on demand. The real engine is in test_run_engine.py.
@@ -6,7 +6,6 @@ what no test machine can do on demand. The real engine is in test_run_engine.py.
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -17,36 +16,19 @@ from typing import Any
 
 import pytest
 
-from guard.fakes import SERVE, SERVE_AND_END, fake, last, starts
-from guard.running import QWEN, SOON, Inside, Running, free_port, gone, post
-
-GPU = ("--gpu", "name=card,total=6GiB,free=6GiB,kind=cuda")
-TAKEN = ("-m", QWEN, "-np", "1", "-ngl", "99", "-fit", "off", *GPU)
-"""A command that is taken as it stands, of a model that kvwise can account for."""
-KV_OOM = [
-    "0.01.000.000 E alloc_tensor_range: failed to allocate CUDA0 buffer of size 1073741824",
-    (
-        "0.01.000.001 E llama_init_from_model: failed to initialize the context: failed to "
-        "allocate buffer for kv cache"
-    ),
-]
+from guard.fakes import SERVE, fake, last, starts
+from guard.running import (
+    GPU,
+    QWEN,
+    SOON,
+    free_port,
+    post,
+    run,
+    served,
+)
 
 
-def run(program: Path, *words: str, any_port: bool = False, **options: Any) -> Running:
-    """With a port of its own, because tests that run at the same time would take it from it."""
-    port = () if any_port or "--port" in words else ("--port", str(free_port()))
-    return Running("--engine", str(program), *port, *words, **options)
-
-
-def served(program: Path, *words: str, **options: Any) -> tuple[Running, dict[str, Any]]:
-    """A run that came up, and its readiness event; the caller ends it."""
-    running = run(program, *words, **options)
-    return running, running.until("ready")
-
-
-# -- the line ---------------------------------------------------------------------------------
-
-
+# -- the line ----------------------------------------------------------------------
 def test_a_whole_command_is_started_as_it_stands(tmp_path: Path) -> None:
     port = free_port()
     words = ["-m", "m.gguf", "-c", "8192", "-ngl", "99", "--port", str(port), "--shiny-new", "7"]
@@ -141,9 +123,7 @@ def test_a_dry_run_starts_nothing(tmp_path: Path, quick: Any = None) -> None:
     assert "step by step" in done.stdout
 
 
-# -- output -----------------------------------------------------------------------------------
-
-
+# -- output ----------------------------------------------------------------------
 def test_the_readiness_line_is_plain_and_output_passes_through(tmp_path: Path) -> None:
     running, ready = served(fake(tmp_path), "-m", "m.gguf", json_events=False,
                             env={"KVWISE_LANG": "zh"})  # fmt: skip
@@ -199,9 +179,7 @@ def test_the_log_is_kept_where_it_is_said(tmp_path: Path) -> None:
     assert "ended with code 0" in text
 
 
-# -- ports ------------------------------------------------------------------------------------
-
-
+# -- ports ----------------------------------------------------------------------
 def test_a_taken_port_of_the_user_is_told_before_anything_loads(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -240,341 +218,3 @@ def test_a_port_that_is_taken_at_the_last_moment(tmp_path: Path) -> None:
              str(free_port())) as mine:  # fmt: skip
         assert mine.wait() == 1
     assert len(starts(tmp_path / "b")) == 1
-
-
-# -- signals and endings ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_go_on_to_the_engine(tmp_path: Path, number: signal.Signals) -> None:
-    running, ready = served(fake(tmp_path, {"stop_code": 5}), "-m", "m.gguf", "--restart")
-    with running:
-        running.send(number)
-        expected = 128 + number if number == signal.SIGHUP else 5  # it has no handler for that one
-        assert running.wait() == expected
-    assert gone(ready["pid"])
-    assert len(starts(tmp_path)) == 1
-
-
-def test_an_interrupt_while_it_loads(tmp_path: Path) -> None:
-    with run(fake(tmp_path, {"hang": True}), "-m", "m.gguf") as running:
-        running.until("start")
-        while not starts(tmp_path):
-            pass
-        running.send(signal.SIGINT)
-        assert running.wait() == 130
-    assert gone(starts(tmp_path)[0]["pid"])
-
-
-def test_the_second_interrupt_ends_a_stubborn_engine_at_once(tmp_path: Path) -> None:
-    running, ready = served(fake(tmp_path, {"stubborn": True}), "-m", "m.gguf")
-    with running:
-        running.send(signal.SIGINT)
-        assert not gone(ready["pid"], 1.0)
-        running.send(signal.SIGINT)
-        assert running.wait() == 128 + 9
-    assert gone(ready["pid"])
-
-
-def test_nohup_stays_nohup(tmp_path: Path) -> None:
-    running, ready = served(fake(tmp_path), "-m", "m.gguf", before="trap '' HUP")
-    with running:
-        running.send(signal.SIGHUP)
-        assert not gone(ready["pid"], 1.0)
-        running.send(signal.SIGTERM)
-        assert running.wait() == 0
-
-
-def test_an_interrupt_reaches_a_job_in_the_background_of_a_script(tmp_path: Path) -> None:
-    """A shell lets such jobs ignore SIGINT; llama-server hears it all the same."""
-    running, _ = served(fake(tmp_path), "-m", "m.gguf", before="trap '' INT")
-    with running:
-        running.send(signal.SIGINT)
-        assert running.wait() == 0
-
-
-def test_no_orphan_when_kvwise_is_killed(tmp_path: Path) -> None:
-    for behaviour in (SERVE, {"hang": True}):
-        folder = tmp_path / str(len(behaviour))
-        with run(fake(folder, behaviour), "-m", "m.gguf") as running:
-            running.until("start")
-            while not starts(folder):
-                pass
-            running.process.kill()
-        assert gone(starts(folder)[0]["pid"])
-
-
-@pytest.mark.parametrize(
-    ("then", "code", "cause"),
-    [
-        ({"exit": 7}, 7, "ended"),
-        ({"signal": 9}, 137, "killed"),
-        ({"signal": 11}, 139, "crash"),
-        ({"lines": ["0.09.000.000 E ggml_vulkan: device lost on Vulkan0"], "signal": 6}, 134,
-         "device-lost-timeout"),
-        ({"lines": ["CUDA error: out of memory"], "signal": 6}, 134, "out-of-memory"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
-def test_a_death_while_it_serves_is_told_and_its_code_passed_on(
-    tmp_path: Path, inside: Inside, then: dict[str, Any], code: int, cause: str
-) -> None:
-    done = inside(fake(tmp_path, {"soon": True, "then": then}), "-m", "m.gguf")
-    assert done.code == code
-    assert done.causes("died") == [cause]
-    assert done.named("ended")[0]["code"] == code
-    assert len(starts(tmp_path)) == 1
-
-
-def test_an_end_with_0_is_no_death(tmp_path: Path, inside: Inside) -> None:
-    done = inside(fake(tmp_path, SERVE_AND_END), "-m", "m.gguf", "--restart")
-    assert done.code == 0
-    assert not done.named("died")
-
-
-def test_a_question_to_the_engine_is_answered(tmp_path: Path, inside: Inside) -> None:
-    done = inside(fake(tmp_path), "-m", "m.gguf", "--", "--version")
-    assert done.code == 0
-    assert "build 10605" in done.err
-
-
-# -- restarts ---------------------------------------------------------------------------------
-
-
-def test_restart_on_the_same_port_a_bounded_number_of_times(tmp_path: Path) -> None:
-    running, ready = served(fake(tmp_path, {"then": {"signal": 11}}), "-m", "m.gguf",
-                            "--restart", "2")  # fmt: skip
-    with running:
-        for _ in range(2):
-            post(ready["url"], "/end")
-            again = running.until("ready")
-            assert again["url"] == ready["url"]
-        post(ready["url"], "/end")
-        assert running.wait() == 139
-    pauses = [event["in_seconds"] for event in running.named("restart")]
-    assert pauses == sorted(pauses)
-    assert len(pauses) == 2
-    assert "--restart" in running.named("gave-up")[0]["message"]
-
-
-def test_memory_that_runs_out_while_serving_restarts_smaller(tmp_path: Path) -> None:
-    program = fake(tmp_path, {"then": {"signal": 9}}, SERVE)
-    running, ready = served(program, QWEN, *GPU, "--restart", "1")
-    with running:
-        post(ready["url"], "/end")
-        running.until("ready")
-        running.send(signal.SIGTERM)
-        running.wait()
-    assert running.named("step")[0]["cause"] == "killed"
-    before, after = (int(last(start["argv"], "-c") or 0) for start in starts(tmp_path))
-    assert after < before or last(starts(tmp_path)[1]["argv"], "-ctk") != "f16"
-
-
-def test_an_interrupt_between_two_restarts(tmp_path: Path) -> None:
-    program = fake(tmp_path, {"then": {"signal": 11}})
-    running, ready = served(program, "-m", "m.gguf", "--restart")
-    with running:
-        post(ready["url"], "/end")
-        running.until("restart")
-        running.send(signal.SIGINT)
-        assert running.wait() == 130
-    assert len(starts(tmp_path)) == 1
-
-
-def test_a_server_that_stops_answering_is_ended_and_restarted(tmp_path: Path) -> None:
-    program = fake(tmp_path, {"deaf": True}, SERVE)
-    running, ready = served(program, "-m", "m.gguf", "--restart", "1", "--hang-after", "8")
-    with running:
-        post(ready["url"], "/end")
-        running.until("unhealthy", 60)
-        running.until("ready")
-        running.send(signal.SIGTERM)
-        assert running.wait() == 0
-    assert running.named("died")[0]["cause"] == "unhealthy"
-
-
-# -- stepping down ----------------------------------------------------------------------------
-
-
-def test_it_steps_down_until_it_fits(tmp_path: Path, inside: Inside) -> None:
-    program = fake(tmp_path, {"lines": KV_OOM, "exit": 1, "above": {"-c": 9000}, "soon": True})
-    done = inside(program, QWEN, *GPU)
-    assert done.code == 0
-    steps = done.named("step")
-    assert steps
-    assert all(step["frees_bytes"] > 0 for step in steps)
-    assert all("less on card" in step["message"] for step in steps)
-    assert done.named("ready")[0]["launch"]["n_ctx"] <= 9000
-    assert done.causes() == ["kv-alloc-oom"] * len(steps)
-
-
-@pytest.mark.parametrize(
-    ("behaviour", "cause"),
-    [
-        ({"signal": 9}, "killed"),
-        ({"signal": 11}, "crash"),
-        ({"signal": 6, "lines": ["ggml.c:1: GGML_ASSERT(x) failed"]}, "crash"),
-        ({"exit": 1, "lines": ["E graph_reserve: failed to allocate compute pp buffers"]},
-         "compute-oom"),
-        ({"exit": 1, "lines": ["E load_tensors: unable to allocate CUDA0 buffer"]}, "weights-oom"),
-        ({"exit": 1, "lines": ["ggml_vulkan: vk::Queue::submit: ErrorDeviceLost"]},
-         "device-lost-timeout"),
-        ({"exit": 1, "lines": ["something: std::bad_alloc"]}, "out-of-memory"),
-        ({"exit": 1, "lines": ["E Requested buffer size exceeds device memory allocation limit"]},
-         "single-allocation-limit"),
-        ({"hang": True}, "hang"),
-        ({"spin": True}, "hang"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
-def test_each_failure_that_less_can_cure_is_tried_again(
-    tmp_path: Path, inside: Inside, behaviour: dict[str, Any], cause: str
-) -> None:
-    program = fake(tmp_path, behaviour, SERVE_AND_END)
-    done = inside(program, *TAKEN, "-c", "16384", "--may-change", "all", "--hang-after", "1")
-    assert done.code == 0
-    assert done.causes() == [cause]
-    assert done.named("step")[0]["changes"]
-    assert len(starts(tmp_path)) == 2
-
-
-def test_a_load_that_never_ends_is_ended(tmp_path: Path, inside: Inside) -> None:
-    program = fake(tmp_path, {"busy": 60}, SERVE_AND_END)
-    done = inside(program, *TAKEN, "-c", "4096", "--load-timeout", "2")
-    assert done.code == 0
-    assert done.causes() == ["slow-start"]
-    assert gone(starts(tmp_path)[0]["pid"])
-
-
-def test_cache_types_that_the_engine_lacks_are_taken_back(tmp_path: Path, inside: Inside) -> None:
-    lines = ["E llama_init_from_model: quantized V cache requires flash_attn to be enabled"]
-    program = fake(tmp_path, {"lines": lines, "exit": 1}, SERVE_AND_END)
-    done = inside(program, QWEN, *GPU)
-    assert done.causes() == ["cache-types"]
-    assert done.named("ready")[0]["launch"]["type_v"] == "f16"
-    program = fake(tmp_path / "b", {"lines": lines, "exit": 1})
-    done = inside(program, *TAKEN, "-ctk", "q8_0", "-ctv", "q8_0")
-    assert done.code == 1  # what was asked for is not taken back unasked
-
-
-@pytest.mark.parametrize(
-    ("lines", "cause"),
-    [
-        ("gguf_init_from_file: failed to open GGUF file 'm.gguf' (No such file)", "file-missing"),
-        ("gguf_init_from_reader: invalid magic characters: 'hell', expected 'GGUF'",
-         "file-corrupt"),
-        ("error loading model: unknown model architecture: 'new'", "arch-unknown"),
-        ("error: invalid argument: --nope", "bad-flag"),
-        ("llama_model_load: error loading model: missing tensor 'blk.0.x'", "missing-tensor"),
-        ("CUDA error: no kernel image is available for execution on the device",
-         "wrong-kernel-build"),
-    ],
-)  # fmt: skip
-def test_what_no_setting_can_cure_is_told_at_once(
-    tmp_path: Path, inside: Inside, lines: str, cause: str
-) -> None:
-    done = inside(fake(tmp_path, {"lines": [lines], "exit": 1}), *TAKEN)
-    assert done.code == 1
-    (failed,) = done.named("failed")
-    assert (failed["cause"], failed["curable"]) == (cause, False)
-    assert failed["evidence"]
-    assert len(starts(tmp_path)) == 1
-
-
-def test_a_dead_rpc_server_is_told_at_once(tmp_path: Path, inside: Inside) -> None:
-    lines = ["0.00.000.001 E Failed to connect to 127.0.0.1:1"]
-    program = fake(tmp_path, {"lines": lines, "above": {"-c": 0}, "busy": 20})
-    done = inside(program, "-m", "m.gguf", "-c", "4096", "--rpc", "127.0.0.1:1")
-    assert done.code != 0
-    assert done.causes() == ["rpc-dead"]
-    assert len(starts(tmp_path)) == 1
-    assert gone(starts(tmp_path)[0]["pid"])
-
-
-def test_an_unknown_refusal_is_heard_twice_and_not_more(tmp_path: Path, inside: Inside) -> None:
-    done = inside(fake(tmp_path, {"exit": 3}), "-m", "m.gguf")
-    assert done.code == 3
-    assert len(starts(tmp_path)) == 2
-    assert done.causes()[-1] == "unknown"
-
-
-def test_tries_are_bounded(tmp_path: Path, inside: Inside) -> None:
-    done = inside(fake(tmp_path, {"lines": KV_OOM, "exit": 1}), *TAKEN, "--tries", "3")
-    assert done.code == 1
-    assert len(starts(tmp_path)) == 3
-    assert "--tries" in done.named("gave-up")[0]["message"]
-
-
-FIXED = ("-c", "16384", "-ctk", "q8_0", "-ctv", "q8_0", "-ub", "128")
-
-
-def test_what_was_fixed_stays_and_is_named(tmp_path: Path, inside: Inside) -> None:
-    done = inside(fake(tmp_path, {"lines": KV_OOM, "exit": 1}), *TAKEN, *FIXED)
-    assert done.code == 1
-    assert len(starts(tmp_path)) == 1
-    said = done.named("gave-up")[0]["message"]
-    assert "--may-change context" in said
-    assert "-c 16384 -> " in said
-
-
-def test_what_was_fixed_moves_when_it_may(tmp_path: Path, inside: Inside) -> None:
-    program = fake(tmp_path, {"lines": KV_OOM, "exit": 1, "above": {"-c": 9000}, "soon": True})
-    done = inside(program, *TAKEN, *FIXED, "--may-change", "context")
-    assert done.code == 0
-    assert done.named("ready")[0]["launch"]["n_ctx"] <= 9000
-    assert all(step["knobs"] == ["context"] for step in done.named("step"))
-    argv = starts(tmp_path)[-1]["argv"]
-    assert last(argv, "-ub") == "128"
-    assert argv.count("-c") == 2  # the user's word stays; the last one counts
-
-
-def test_a_model_that_kvwise_cannot_read_is_stepped_down_too(
-    tmp_path: Path, inside: Inside
-) -> None:
-    program = fake(tmp_path, {"lines": KV_OOM, "exit": 1}, SERVE_AND_END)
-    done = inside(program, "-m", "no-such.gguf", "-c", "16384")
-    assert done.code == 0
-    assert done.named("step")[0]["changes"] == {"-ctk": ["f16", "q8_0"], "-ctv": ["f16", "q8_0"]}
-
-
-# -- while it serves --------------------------------------------------------------------------
-
-
-def test_requests_that_go_wrong_are_told_and_not_endlessly(tmp_path: Path) -> None:
-    says = [
-        "E srv send_error: request (1500 tokens) exceeds the available context size (1024 tokens)",
-        "1.0 I slot release: id 0 | stop processing: n_tokens = 1023, truncated = 1",
-    ]
-    running, ready = served(fake(tmp_path, {"says": says}), "-m", "m.gguf")
-    with running:
-        for _ in range(20):
-            post(ready["url"], "/say")
-        running.until("request")
-        running.send(signal.SIGTERM)
-        running.wait()
-    told = running.named("request")
-    kinds = [event["kind"] for event in told]
-    assert kinds.count("refused") == kinds.count("truncated") == 3
-    assert "1500" in next(event["message"] for event in told if event["kind"] == "refused")
-
-
-def test_the_environment_of_the_test_is_clean() -> None:
-    assert not any(name.startswith("LLAMA_ARG_") for name in os.environ)
-
-
-@pytest.mark.parametrize("place", ["folder", "/dev/full"])
-def test_a_log_that_cannot_be_written_is_said_and_the_server_serves(
-    tmp_path: Path, place: str
-) -> None:
-    if place == "folder":
-        place = str(tmp_path)
-    elif not Path(place).exists():
-        pytest.skip("this system has no /dev/full")
-    running, ready = served(fake(tmp_path / "e"), "-m", "m.gguf", "--log", place)
-    with running:
-        assert ready["log"] is None
-        running.send(signal.SIGTERM)
-        assert running.wait() == 0
-    (note,) = running.named("note")
-    assert note["path"] == place
-    assert note["reason"]
