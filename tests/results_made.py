@@ -48,7 +48,9 @@ _engines = st.builds(
     EngineSeen, st.sampled_from(["binary", "embedded"]), _texts, _texts, _texts, _texts
 )
 _models = st.builds(ModelSeen, _texts, _texts, _sizes, _sizes, _texts, _texts)
-_samples = st.builds(Sample, _numbers, _texts, _numbers, st.lists(_texts, max_size=2).map(tuple))
+_samples = st.builds(
+    Sample, st.floats(-1e14, 1e14), _texts, _numbers, st.lists(_texts, max_size=1).map(tuple)
+)
 measurements = st.builds(
     Measurement,
     kind=st.sampled_from(KINDS),

@@ -68,7 +68,7 @@ variants = st.builds(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=25)
 @given(variants, st.lists(measurements, max_size=3), st.randoms(use_true_random=False))
 def test_merging_is_commutative_associative_and_idempotent(
     pair: list[Any], more: list[Any], random: Any

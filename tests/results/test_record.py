@@ -83,7 +83,8 @@ def test_other_json_is_refused(value: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("at",), "now"), (("at",), True), (("kind",), "gossip"), (("state",), None),
+        (("at",), "now"), (("at",), True), (("at",), -1), (("at",), 1e300),
+        (("samples", 0, "value"), 1e16), (("kind",), "gossip"), (("state",), None),
         (("machine", "cores"), -1), (("machine", "cores"), 2.5), (("machine", "name"), 3),
         (("machine", "devices"), {}), (("engine", "kind"), "web"), (("model", "name"), "\ud800"),
         (("model", "name"), "a\0b"), (("settings",), []), (("samples",), [{}]), (("samples",), 3),

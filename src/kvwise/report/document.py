@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvwise.results.wording import visible
 from kvwise.text import Phrase, say
 
 Words = Phrase | str
@@ -80,15 +81,6 @@ def word(words: Words, language: str) -> str:
     """A phrase in the language, or a plain string (a name out of a file); characters that turn text
     around or steer a terminal are written as escapes."""
     return visible(say(words, language) if isinstance(words, Phrase) else words)
-
-
-def visible(text: str) -> str:
-    """A text of printable characters only: others end the drawing library's process."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )
 
 
 def worded(value: Any, language: str) -> Any:

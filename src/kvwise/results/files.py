@@ -15,10 +15,11 @@ from kvwise.errors import SourceError, UsageError
 from kvwise.results.codec import MOST_LINE, from_line, line
 from kvwise.results.keep import save_in
 from kvwise.results.record import Measurement
+from kvwise.results.wording import visible
 from kvwise.store import Store
 
 STDIN = "-"
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@")
 
 
 def json_lines(found: Iterable[Measurement]) -> str:
@@ -115,10 +116,10 @@ def csv_text(found: Sequence[Measurement]) -> str:
     rows = [_row(each) for each in found]
     more = sorted({name for row in rows for name in row} - {*_FIRST})
     out = io.StringIO()
-    writer = csv.DictWriter(out, [*_FIRST, *more], restval="", lineterminator="\n")
-    writer.writeheader()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([cell(name) for name in (*_FIRST, *more)])
     for row in rows:
-        writer.writerow({name: cell(value) for name, value in row.items()})
+        writer.writerow([cell(row.get(name)) for name in (*_FIRST, *more)])
     return out.getvalue()
 
 
@@ -176,6 +177,7 @@ def cell(value: Any) -> Any:
     """A value as a spreadsheet may have it: a text that it would run as a formula is quoted."""
     if value is None or isinstance(value, bool):
         return "" if value is None else str(value).lower()
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
+    if isinstance(value, str):
+        text = visible(value)
+        return f"'{text}" if text.startswith(_FORMULA) else text
     return value

@@ -31,7 +31,9 @@ def labels(found: Sequence[Measurement]) -> list[str]:
     it, differs between them. Types that all share are said only where nothing else is."""
     names = sorted({name for each in found for name in each.settings} - {*_TYPES, *_SPECULATION})
     varying = [
-        name for name in names if len({canonical(each.settings.get(name)) for each in found}) > 1
+        name
+        for name in names
+        if len({canonical(each.settings[name]) for each in found if name in each.settings}) > 1
     ]
     depths = {each.test.get("depth") or 0 for each in found} != {0}
     others = [_words(each, varying, depths=depths) for each in found]

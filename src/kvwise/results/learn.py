@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from kvwise.plan.quality import Fidelity
@@ -138,7 +138,7 @@ def _work(work: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
                 raise TypeError(names)
             yield "devices", tuple(names)
-        elif not each.name.endswith("_per_s"):
+        elif each.default is MISSING:
             value = work[each.name]
             wanted = str if each.type == "str" else int
             if type(value) is not wanted or (isinstance(value, int) and value < 0):

@@ -24,7 +24,7 @@ A name that is unknown is unknown: it is left out, never 0.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields
 from typing import Any
 
 from kvwise.memory.ledger import Ledger
@@ -63,4 +63,4 @@ def total_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 def work_of(ledger: Ledger, depth: int) -> dict[str, Any]:
     """What a token of this launch costs at a depth: the fields of `Measured` but for speeds."""
     work = asdict(Measured.of(ledger, depth))
-    return {name: value for name, value in work.items() if not name.endswith("_per_s")}
+    return {each.name: work[each.name] for each in fields(Measured) if each.default is MISSING}

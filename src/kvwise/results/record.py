@@ -19,6 +19,10 @@ KINDS: tuple[str, ...] = get_args(Kind)
 State = Literal["ok", "failed", "skipped"]
 STATES: tuple[str, ...] = get_args(State)
 _GIB = 1 << 30
+LAST = 250_000_000_000.0
+"""Seconds since 1970 that a calendar has a day for (the year 9892)."""
+MOST = 1e15
+"""Above every figure that is measured; statistics of larger ones would overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,8 @@ class Measurement:
     def __post_init__(self) -> None:
         if self.kind not in KINDS or self.state not in STATES:
             raise ValueError(f"{self.kind} {self.state}")
+        if not 0 <= self.at <= LAST or not all(abs(each.value) < MOST for each in self.samples):
+            raise ValueError(self.at)  # also for what is no number
         for name in ("settings", "test", "figures", "findings"):
             value = json.loads(json.dumps(getattr(self, name), allow_nan=False))
             object.__setattr__(self, name, tuple(value) if name == "findings" else value)

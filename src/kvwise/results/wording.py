@@ -57,3 +57,13 @@ def outcome(found: Measurement) -> Phrase | str:
     if not shown and isinstance(kl, int | float):
         shown = f"KL {number(kl)}" + (f", {same:.1%}" if isinstance(same, float) else "")
     return shown or phrase("no figure")
+
+
+def visible(text: str) -> str:
+    """A text of printable characters only, others as escapes: they would steer a terminal, break a
+    row of CSV, end the process of the drawing library."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
