@@ -18,7 +18,6 @@ from kvwise.engine.server import command
 from kvwise.engine.settings import Run
 from kvwise.errors import KvwiseError, Refused
 from kvwise.gguf.model import Model
-from kvwise.launch import Launch
 from kvwise.memory.account import account
 from kvwise.memory.ledger import Ledger, Line
 from kvwise.options.kinds import BENCH_CACHE_TYPES
@@ -76,7 +75,7 @@ class Ruled:
 
 def rule(case: Case, model: Model, tests: Sequence[Task], means: Means, *, force: bool) -> Ruled:
     """What becomes of a setting; `force` starts it although memory cannot hold it."""
-    way, instead = _way(case.launch, means)
+    way, instead = _way(case, means)
     kept, beyond = _held(case, model, tests, way)
     ruled = Ruled(case, way, kept, beyond=beyond, instead=instead)
     if not kept:
@@ -95,11 +94,12 @@ def rule(case: Case, model: Model, tests: Sequence[Task], means: Means, *, force
     return replace(ruled, skipped=lacking, code=DOES_NOT_FIT) if lacking else ruled
 
 
-def _way(launch: Launch, means: Means) -> tuple[Way, Phrase | None]:
+def _way(case: Case, means: Means) -> tuple[Way, Phrase | None]:
+    launch = case.launch
     if means.bench is None:
         return "server", None
     lost = cannot(launch)
-    if means.fixed_ctx:
+    if means.fixed_ctx or {"c", "ctx-size"} & {name for name, _ in case.varied}:
         lost = ("n_ctx", *lost)
     if launch.type_k not in BENCH_CACHE_TYPES or launch.type_v not in BENCH_CACHE_TYPES:
         lost = (*lost, "type_k")

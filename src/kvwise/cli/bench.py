@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from kvwise.cli._bench_request import MATRICES, Asked, sweep_of
 from kvwise.cli._commands import command as make_command
-from kvwise.cli._count import model_file
 from kvwise.cli._reporting import REPORT, check_report, save_report
-from kvwise.cli._request import ENGINE, model_of, read_launch, with_model
+from kvwise.cli._request import ENGINE
 from kvwise.cli._shapes import Words
 from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
-from kvwise.gguf.model import Model
-from kvwise.launch import Launch
-from kvwise.options import change
 from kvwise.text import phrase
 from kvwise.units import clock
 
 if TYPE_CHECKING:
-    from kvwise.bench.ruled import Means, Ruled
+    from kvwise.bench.ruled import Ruled
     from kvwise.bench.run import Result, Sweep
     from kvwise.bench.summary import Line
     from kvwise.jobs import Job, Mode, Pace
@@ -31,13 +28,12 @@ if TYPE_CHECKING:
     from kvwise.store import Store
 
 EXIT_NOTHING_MEASURED = 3
-_MATRIX = ("kv", "six")
 
 _OPTIONS = (
     click.Argument(["models"], nargs=-1, required=False, metavar="MODEL..."),
     click.Option(
         ["--matrix"],
-        type=click.Choice(_MATRIX),
+        type=click.Choice(MATRICES),
         help="Pairs of cache types: kv has the six usual ones and then every other legal pair, six "
         "has only those.",
     ),
@@ -108,86 +104,21 @@ def command(
     report: str | None,
     logs: str | None,
 ) -> int:
-    from kvwise.bench.cases import Lengths, lengths_of, make_cases, parse_vary  # noqa: PLC0415
-    from kvwise.bench.cases import matrix as matrix_of  # noqa: PLC0415
-    from kvwise.bench.ruled import rule  # noqa: PLC0415
-    from kvwise.bench.run import Sweep  # noqa: PLC0415
-
     if resume and fresh:
         raise UsageError("--resume and --fresh exclude each other")
     if text is not None and not quality:
         raise UsageError("--text belongs to --quality")
     check_report(report)
-    given = {"prompt": (prompt, "-p"), "decode": (decode, "-n"), "depth": (depth, "-d")}
-    lengths = {
-        name: lengths_of(text, flag) for name, (text, flag) in given.items() if text is not None
-    }
-    axes, tests = parse_vary(vary, Lengths(**lengths))
-    if matrix:
-        _no_types_beside(axes)
-        axes = (*matrix_of(matrix), *axes)
-    opened, bases, fixed = _bases(printer, words, models, engine)
-    means = replace(_means(bases, engine), fixed_ctx=fixed)
-    cases = make_cases([means.engine.ruled(base) for base in bases], axes, tests.all(), fixed)
-    ruled = tuple(rule(case, opened[case.model], tests.all(), means, force=force) for case in cases)
-    sweep = Sweep(
-        tuple(opened), ruled, means, repetitions, retries, force, Path(logs) if logs else None
-    )
+    lengths = {"-p": prompt, "-n": decode, "-d": depth}
+    folder = Path(logs) if logs else None
+    asked = Asked(tuple(models), matrix, vary, lengths, engine, repetitions, retries, force, folder)
+    sweep = sweep_of(printer, words, asked)
     if dry_run:
         from kvwise.cli._bench_view import show_plan  # noqa: PLC0415
 
         return show_plan(printer, sweep)
     mode: Mode = "resume" if resume else "fresh" if fresh else "auto"
     return _measure(printer, sweep, _After(mode, quality, text, report))
-
-
-def _no_types_beside(axes: Sequence[object]) -> None:
-    names = {getattr(axis, "name", "") for axis in axes}
-    for name in ("ctk", "ctv", "cache-type-k", "cache-type-v"):
-        if name in names:
-            raise UsageError("--matrix and --vary {name} exclude each other", name=name)
-
-
-def _bases(
-    printer: Printer, words: list[str], names: Sequence[str], engine: str | None
-) -> tuple[list[Model], list[Launch], bool]:
-    """The models, the launch that the settings of each start from, and whether -c was given."""
-    opened: list[Model] = []
-    bases: list[Launch] = []
-    fixed = False
-    for name in names or (None,):
-        ref, reading = read_launch(words, name, engine)
-        model = model_of(ref)
-        model_file(model, hint="bench loads the real weights: give a .gguf file on this machine")
-        launch = with_model(reading.launch, ref, model)
-        if "n_seq_max" not in reading.origins:  # llama-bench has one sequence
-            launch = change(launch, n_seq_max=1, kv_unified=False)
-        fixed = "n_ctx" in reading.origins
-        if not opened:
-            for note in reading.notes:
-                printer.remark(note)
-        opened.append(model)
-        bases.append(replace(launch, fit=False))
-    return opened, bases, fixed
-
-
-def _means(bases: Sequence[Launch], wanted: str | None) -> Means:
-    import os  # noqa: PLC0415
-
-    from kvwise import here  # noqa: PLC0415
-    from kvwise.bench.ruled import Means  # noqa: PLC0415
-    from kvwise.engine.bench import find_for_bench, program  # noqa: PLC0415
-    from kvwise.probe.cores import cores as physical_cores  # noqa: PLC0415
-    from kvwise.probe.host import host  # noqa: PLC0415
-
-    engine = find_for_bench(wanted)
-    cores = os.cpu_count() or 1
-    asked = [word for base in bases for flag, word in zip(base.extra, base.extra[1:], strict=False)
-             if flag in ("-t", "--threads")]  # fmt: skip
-    threads = int(asked[0]) if asked else physical_cores() or cores
-    return Means(
-        engine, program(engine), tuple(here.devices(engine)), host(), threads, cores
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

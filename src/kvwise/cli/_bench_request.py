@@ -1,0 +1,113 @@
+"""What `kvwise bench` is asked: models, settings and tests -> a sweep."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvwise.cli._count import model_file
+from kvwise.cli._request import model_of, read_launch, with_model
+from kvwise.cli.output import Printer
+from kvwise.errors import UsageError
+from kvwise.gguf.model import Model
+from kvwise.launch import Launch
+from kvwise.options import change
+
+if TYPE_CHECKING:
+    from kvwise.bench.ruled import Means
+    from kvwise.bench.run import Sweep
+
+MATRICES = ("kv", "six")
+_LENGTHS = {"-p": "prompt", "-n": "decode", "-d": "depth"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Options of the line. `lengths` are those of -p, -n and -d as written, None = not given."""
+
+    models: tuple[str, ...]
+    matrix: str | None
+    vary: Sequence[str]
+    lengths: Mapping[str, str | None]
+    engine: str | None
+    repetitions: int
+    retries: int
+    force: bool
+    logs: Path | None
+
+
+def sweep_of(printer: Printer, words: list[str], asked: Asked) -> Sweep:
+    """All settings with what becomes of each. Raises UsageError, SourceError, HeaderError,
+    ModelError, EngineError."""
+    from kvwise.bench.cases import Lengths, lengths_of, make_cases, parse_vary  # noqa: PLC0415
+    from kvwise.bench.cases import matrix as matrix_of  # noqa: PLC0415
+    from kvwise.bench.ruled import rule  # noqa: PLC0415
+    from kvwise.bench.run import Sweep  # noqa: PLC0415
+
+    lengths = {
+        _LENGTHS[flag]: lengths_of(text, flag)
+        for flag, text in asked.lengths.items()
+        if text is not None
+    }
+    axes, given = parse_vary(asked.vary, Lengths(**lengths))
+    if asked.matrix:
+        _no_types_beside(axes)
+        axes = (*matrix_of(asked.matrix), *axes)
+    tests = given.all()
+    opened, bases, fixed = _bases(printer, words, asked)
+    means = replace(_means(bases, asked.engine), fixed_ctx=fixed)
+    cases = make_cases([means.engine.ruled(base) for base in bases], axes, tests, fixed)
+    ruled = tuple(rule(case, opened[case.model], tests, means, force=asked.force) for case in cases)
+    return Sweep(
+        tuple(opened), ruled, means, asked.repetitions, asked.retries, asked.force, asked.logs
+    )
+
+
+def _no_types_beside(axes: Sequence[object]) -> None:
+    names = {getattr(axis, "name", "") for axis in axes}
+    for name in ("ctk", "ctv", "cache-type-k", "cache-type-v"):
+        if name in names:
+            raise UsageError("--matrix and --vary {name} exclude each other", name=name)
+
+
+def _bases(
+    printer: Printer, words: list[str], asked: Asked
+) -> tuple[list[Model], list[Launch], bool]:
+    """The models, the launch that the settings of each start from, and whether -c was given."""
+    opened: list[Model] = []
+    bases: list[Launch] = []
+    fixed = False
+    for name in asked.models or (None,):
+        ref, reading = read_launch(words, name, asked.engine)
+        model = model_of(ref)
+        model_file(model, hint="bench loads the real weights: give a .gguf file on this machine")
+        launch = with_model(reading.launch, ref, model)
+        if "n_seq_max" not in reading.origins:  # llama-bench has one sequence
+            launch = change(launch, n_seq_max=1, kv_unified=False)
+        fixed = "n_ctx" in reading.origins
+        if not opened:
+            for note in reading.notes:
+                printer.remark(note)
+        opened.append(model)
+        bases.append(replace(launch, fit=False))
+    return opened, bases, fixed
+
+
+def _means(bases: Sequence[Launch], wanted: str | None) -> Means:
+    from kvwise import here  # noqa: PLC0415
+    from kvwise.bench.ruled import Means  # noqa: PLC0415
+    from kvwise.engine.bench import find_for_bench, program  # noqa: PLC0415
+    from kvwise.probe.cores import cores as physical_cores  # noqa: PLC0415
+    from kvwise.probe.host import host  # noqa: PLC0415
+
+    engine = find_for_bench(wanted)
+    cores = os.cpu_count() or 1
+    asked = [word for base in bases for flag, word in zip(base.extra, base.extra[1:], strict=False)
+             if flag in ("-t", "--threads")]  # fmt: skip
+    threads = int(asked[0]) if asked else physical_cores() or cores
+    return Means(
+        engine, program(engine), tuple(here.devices(engine)), host(), threads, cores
+    )  # fmt: skip
