@@ -117,7 +117,8 @@ def test_a_failure_is_a_row_with_its_cause(tmp_path: Path) -> None:
 def test_ctrl_c_leaves_no_child_and_the_same_command_goes_on() -> None:
     process = subprocess.Popen(
         command(*THREE), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's & ignores it
+        # a shell's & ignores the signal
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )  # fmt: skip
     deadline = time.monotonic() + PATIENCE_S
     while not units() or not engines(process.pid):
