@@ -74,7 +74,8 @@ def _figures(summary: Summary) -> dict[str, object]:
         "why": str(summary.why) if summary.why else None,
         "drafted": summary.drafted,
         "accepted": summary.accepted,
-        "accepted_length": summary.accepted_length,
+        "accepted_length": summary.per_pass,  # tokens per pass of the target (results/names.py)
+        "accepted_per_draft": summary.accepted_length,
         "passes_per_1000": summary.passes,
         "whole_tokens_per_s": summary.whole.median if summary.whole else None,
         "same_text": summary.same_text,

@@ -9,7 +9,8 @@ from kvwise.tune.knobs import Point
 from kvwise.tune.measure import Taken
 from kvwise.tune.run import Asked
 
-UNIT = "s"
+UNIT = "tokens/s"
+"""Of the request as a whole, read and generated: more is better, as in all other results."""
 
 
 def measurements(asked: Asked, units: Sequence[tuple[Point, Taken]]) -> list[Measurement]:
@@ -19,6 +20,7 @@ def measurements(asked: Asked, units: Sequence[tuple[Point, Taken]]) -> list[Mea
     by_point: dict[Point, list[Taken]] = {}
     for point, taken in units:
         by_point.setdefault(point, []).append(taken)
+    tokens = request.prompt + request.answer
     found = []
     for point, all_taken in by_point.items():
         good = [taken for taken in all_taken if taken.seconds is not None]
@@ -38,9 +40,11 @@ def measurements(asked: Asked, units: Sequence[tuple[Point, Taken]]) -> list[Mea
                     "point": dict(point),
                 },
                 samples=tuple(
-                    Sample(taken.seconds or 0.0, UNIT, taken.at, taken.flags) for taken in good
+                    Sample(tokens / (taken.seconds or 1.0), UNIT, taken.at, taken.flags)
+                    for taken in good
                 ),
                 figures={
+                    "request_s": [taken.seconds for taken in good],
                     "prompt_tokens_per_s": [taken.prompt_per_s for taken in good],
                     "decode_tokens_per_s": [taken.decode_per_s for taken in good],
                     "error": next((taken.error for taken in all_taken if taken.error), None),
