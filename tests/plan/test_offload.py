@@ -12,7 +12,7 @@ from kvwise.memory.account import account
 from kvwise.options import change
 from kvwise.plan.choose import plan
 from kvwise.plan.goal import Goal
-from kvwise.plan.hunt import first_level, hunt
+from kvwise.plan.hunt import first_level, hunt, one_step_less_offloaded
 from kvwise.plan.offload import is_full, levels
 from kvwise.plan.quality import SOURCED
 from kvwise.plan.search import Search
@@ -90,10 +90,9 @@ def test_the_fastest_level_is_found_by_few_graphs(name: str, free: float) -> Non
     assert found is not None
     asked = len(search.ledgers._whole)
     assert asked <= 6
-    steps = list(search.levels)
-    at = steps.index(dict(found.level))
-    sized = search.sized(change(launch, **steps[at - 1]), 4096)
-    left = search.ledgers.whole(sized)
+    above = one_step_less_offloaded(search, found)
+    assert above is not None
+    left = search.ledgers.whole(search.sized(above[0], 4096))
     assert left is not None
     assert (left.lines[0].headroom_bytes or 0) < 192 * 1024**2
 

@@ -126,3 +126,14 @@ def test_devices_that_the_user_chose_share_among_themselves() -> None:
     made = plan(model("qwen3-8b"), cards((6, 24, 4)), launch=launch, fixed={"devices"}, host=RAM)
     assert made.choice.launch.devices == ("CUDA0", "CUDA2")
     assert len(made.choice.launch.tensor_split) == 2
+
+
+def test_an_override_that_names_a_gpu_keeps_that_gpu() -> None:
+    """The first card alone would do, but its buffer is not the one that is named."""
+    reading = read(["-ot", r"blk\.(1|2)\.ffn_up=CUDA1"])
+    made = plan(
+        model("qwen3-8b"), [gpu(11.5), gpu(7.5, index=1)], Goal("chat"),
+        launch=reading.launch, fixed={"override_tensor"}, host=RAM,
+    )  # fmt: skip
+    assert not made.choice.launch.devices
+    assert made.choice.ledger.placement.n_gpu == 2

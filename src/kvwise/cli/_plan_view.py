@@ -15,7 +15,7 @@ from kvwise.plan.choose import Choice, Plan, shell_commands
 from kvwise.plan.experts import count_on_host
 from kvwise.plan.speed.words import span
 from kvwise.plan.why import details
-from kvwise.text import phrase
+from kvwise.text import Phrase, phrase
 from kvwise.units import show
 
 if TYPE_CHECKING:
@@ -31,8 +31,10 @@ def show_plan(
     *,
     explain: bool = False,
     what_if: Sequence[WhatIf] = (),
+    measured: Sequence[Phrase] = (),
 ) -> None:
-    """The plan on stdout; `kept` are the flags and variables that were not touched.
+    """The plan on stdout; `kept` are the flags and variables that were not touched, `measured`
+    says what was measured before.
 
     Short: settings, reasons, bytes, what else is worth a look, the command. With `explain` also
     what the speed stands on, what would change with more memory or another file, and every step
@@ -41,7 +43,7 @@ def show_plan(
     choice = plan.choice
     show_launch(printer, choice.ledger)
     printer.text()
-    printer.bullets(choice.why)
+    printer.bullets([*choice.why, *measured])
     if kept:
         flags = ", ".join(dict.fromkeys(kept))
         printer.bullets([phrase("kept as you asked: {flags}", flags=flags)])

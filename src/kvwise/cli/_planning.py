@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from kvwise.cli._learned import NOTHING, Known, known
 from kvwise.cli._request import Machine, companions_of, machine, model_of, read_launch, with_model
 from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
@@ -56,6 +57,7 @@ class Planned:
     ref: str
     on: Machine
     kept: tuple[str, ...]  # flags and variables that were not touched
+    known: Known = NOTHING  # what was measured
 
 
 def planned(
@@ -66,9 +68,11 @@ def planned(
     shape: str | None,
     engine: str | None,
     devices: dict[str, Any],
+    results: str | None = None,
     **goal: Any,
 ) -> Planned:
-    """The plan for a command line; `goal` holds the values of GOAL_OPTIONS.
+    """The plan for a command line; `goal` holds the values of GOAL_OPTIONS, `results` names a file
+    of what another machine measured.
 
     Raises what `plan` raises (Impossible among them), and what opening the model raises.
     """
@@ -78,6 +82,8 @@ def planned(
     wanted = goal_of(printer, described, engine=engine, **goal)
     fixed = fixed_of(reading)
     launch = with_model(reading.launch, ref, described)
+    here = shape is None and not any(devices[name] for name in ("gpu", "device_file", "ram"))
+    measured = known(described, on, launch.build, here=here, file=results)
     made = make_plan(
         described,
         on.devices,
@@ -86,8 +92,11 @@ def planned(
         fixed=fixed,
         host=on.host,
         companions=companions_of(launch),
+        grades=measured.grades,
+        results=measured.speeds,
     )
-    return Planned(made, described, ref, on, tuple(reading.origins[each] for each in sorted(fixed)))
+    kept = tuple(reading.origins[each] for each in sorted(fixed))
+    return Planned(made, described, ref, on, kept, measured)
 
 
 def refuse(printer: Printer, impossible: Impossible) -> int:

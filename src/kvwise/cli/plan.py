@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kvwise.cli._commands import command as make_command
+from kvwise.cli._learned import RESULTS
 from kvwise.cli._planning import GOAL_OPTIONS, Planned, planned, refuse
 from kvwise.cli._request import DEVICE_NAMES, DEVICE_OPTIONS, ENGINE, MODEL, SHAPE, companions_of
 from kvwise.cli.output import Printer
-from kvwise.plan.choose import Impossible, Plan
+from kvwise.errors import UsageError
+from kvwise.plan.choose import Impossible
 from kvwise.plan.goal import MOST_TOKENS, PURPOSES
 from kvwise.plan.report import plan_json
 from kvwise.text import phrase
@@ -44,6 +46,7 @@ _GOALS = ", ".join(
     *DEVICE_OPTIONS,
     SHAPE,
     ENGINE,
+    RESULTS,
     click.Option(
         ["--no-simulate"], is_flag=True, help="Do not let an engine confirm it by its own pass."
     ),
@@ -82,6 +85,8 @@ def command(
         each for word in theirs["keep"] if word.isdecimal() for each in ("--keep", word)
     ]
     if theirs["source"] is not None:
+        if options.pop("results") is not None:
+            raise UsageError("--results goes with a MODEL, not with --from")
         from kvwise.cli._from import advise  # noqa: PLC0415  (YAML and a dozen formats)
 
         return advise(printer, model=model, words=words, engine=engine, **theirs, **options)
@@ -103,11 +108,19 @@ def command(
         confirmed = _confirm(printer, made, engine, named=bool(devices["gpu"]))
     what_if = _what_if(printer, made) if explain else None
     if printer.json:
-        _print_document(printer, made.plan, confirmed, what_if)
+        _print_document(printer, made, confirmed, what_if)
     else:
         from kvwise.cli._plan_view import show_plan  # noqa: PLC0415  (not needed for --json)
 
-        show_plan(printer, made.plan, made.kept, confirmed, explain=explain, what_if=what_if or ())
+        show_plan(
+            printer,
+            made.plan,
+            made.kept,
+            confirmed,
+            explain=explain,
+            what_if=what_if or (),
+            measured=made.known.said,
+        )
     return 0
 
 
@@ -127,11 +140,12 @@ def _what_if(printer: Printer, made: Planned) -> tuple[WhatIf, ...]:
 
 def _print_document(
     printer: Printer,
-    made: Plan,
+    made: Planned,
     confirmed: Confirmation | None,
     what_if: tuple[WhatIf, ...] | None,
 ) -> None:
-    document = plan_json(made, printer.language, what_if) | {"confirmed": None}
+    document = plan_json(made.plan, printer.language, what_if)
+    document |= {"measured": made.known.as_json(printer.language), "confirmed": None}
     if confirmed:
         from kvwise.confirm import confirmation_json  # noqa: PLC0415
 

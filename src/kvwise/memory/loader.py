@@ -12,8 +12,8 @@ create_tensor and select_weight_buft, src/models/*.cpp load_arch_tensors, b10605
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -122,8 +122,9 @@ class Shelf:
 
     model: Model
     rules: Rules
-    groups: dict[Group, list[Piece]]
+    groups: Mapping[Group, Sequence[Piece]]
     skipped: tuple[str, ...]
+    plain: Shelf | None = None  # the same without overrides, for what none of them hits
     _settled: dict[tuple[Group, int], tuple[Load, ...]] = field(default_factory=dict)
 
     def settle(self, group: Group, home: int) -> tuple[Load, ...]:
@@ -131,31 +132,64 @@ class Shelf:
         key = (group, home)
         found = self._settled.get(key)
         if found is None:
-            found = tuple(_loads(self.model, self.groups.get(group, ()), home, self.rules))
+            if self.plain is not None and not self._is_moved(group):
+                found = self.plain.settle(group, home)
+            else:
+                found = tuple(_loads(self.model, self.groups.get(group, ()), home, self.rules))
             self._settled[key] = found
         return found
+
+    def _is_moved(self, group: Group) -> bool:
+        """Whether an override hits a weight of the group, or its experts stay on the host."""
+        if 0 <= group[1] < self.rules.n_cpu_moe:
+            return True
+        return any(group in _hit(self.model, pattern) for pattern, _ in self.rules.overrides)
 
 
 @lru_cache(maxsize=64)
 def shelf(model: Model, rules: Rules) -> Shelf:
     """The weights of a model, grouped. Raises Refused when a needed matrix is missing."""
+    groups, skipped = _grouped(model, rules.load_mtp, rules.fused_left)
+    plain = None
+    if rules.overrides or rules.n_cpu_moe:
+        plain = shelf(model, replace(rules, overrides=(), n_cpu_moe=0))
+    return Shelf(model, rules, groups, skipped, plain)
+
+
+@lru_cache(maxsize=16)
+def _grouped(
+    model: Model, load_mtp: bool, fused_left: bool
+) -> tuple[Mapping[Group, Sequence[Piece]], tuple[str, ...]]:
     groups: dict[Group, list[Piece]] = {}
     skipped: list[str] = []
     for tensor in model.header.tensors:
         role = role_of(tensor.name, model.architecture)
-        if is_skipped(model, role, load_mtp=rules.load_mtp, fused_left=rules.fused_left):
+        if is_skipped(model, role, load_mtp=load_mtp, fused_left=fused_left):
             skipped.append(tensor.name)
             continue
         piece = Piece(tensor.name, tensor, role, shared=role.part == "rope")
-        last = max(model.n_layer_all - 1, 0)
-        groups.setdefault((role.part, min(role.layer, last)), []).append(piece)
+        groups.setdefault(_group_of(model, role), []).append(piece)
     tied = _tied_output(model)
     if tied is not None:
         role = role_of(OUTPUT, model.architecture)
         # loaded first it finds no embeddings to share, loaded last it may
         shared = model.architecture not in OUTPUT_FIRST
         groups.setdefault(("output", -1), []).append(Piece(OUTPUT, tied, role, shared))
-    return Shelf(model, rules, groups, tuple(skipped))
+    return groups, tuple(skipped)
+
+
+def _group_of(model: Model, role: Role) -> Group:
+    return role.part, min(role.layer, max(model.n_layer_all - 1, 0))
+
+
+@lru_cache(maxsize=1024)
+def _hit(model: Model, pattern: re.Pattern[str]) -> frozenset[Group]:
+    """Groups with a weight whose name the pattern finds."""
+    return frozenset(
+        _group_of(model, role_of(tensor.name, model.architecture))
+        for tensor in model.header.tensors
+        if pattern.search(tensor.name)
+    ) | (frozenset({("output", -1)}) if _tied_output(model) is not None else frozenset())
 
 
 def _tied_output(model: Model) -> Tensor | None:

@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 from kvwise.device import Device, Host
 from kvwise.errors import Refused
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
+from kvwise.memory.compute.bound import bound
 from kvwise.memory.ledger import Ledger
 from kvwise.plan.candidate import slack_of
 
 Seen = list[tuple[int, tuple[int, ...]]]
 """Contexts in order, and the compute bytes of each line there."""
+
+_MOST_SEEN = 64
 
 
 class Account(Protocol):
@@ -37,6 +41,11 @@ class Account(Protocol):
     ) -> Ledger: ...
 
 
+@lru_cache(maxsize=32)
+def _seen_of(_model: Model, _devices: tuple[Device, ...]) -> dict[object, Seen]:
+    return {}
+
+
 @dataclass
 class Ledgers:
     """What was asked of `account`, each thing once; None where the engine refuses a launch."""
@@ -48,7 +57,14 @@ class Ledgers:
     refusals: list[Refused] = field(default_factory=list)
     _whole: dict[Launch, Ledger | None] = field(default_factory=dict)
     _bare: dict[Launch, Ledger | None] = field(default_factory=dict)
-    _seen: dict[object, Seen] = field(default_factory=dict)
+
+    @cached_property
+    def _seen(self) -> dict[object, Seen]:
+        """Compute buffers hardly depend on how much is free: what another question about the model
+        and such devices found is a guess for this one."""
+        alike = tuple(replace(each, free_bytes=0, total_bytes=0, reserve_bytes=None)
+                      for each in self.devices)  # fmt: skip
+        return _seen_of(self.model, alike)
 
     def whole(self, launch: Launch) -> Ledger | None:
         """The ledger of a launch."""
@@ -81,6 +97,18 @@ class Ledgers:
             return None
         return slack_of(bare, self.guess(launch, bare.context.n_ctx), gpus=gpus)
 
+    def least_slack(self, launch: Launch, *, gpus: bool = False) -> int | None:
+        """No more than is left on the tightest device, without a graph; None = not known."""
+        bare = self.bare(launch)
+        if bare is None or any(each.max_block_bytes or each.pieces for each in bare.devices):
+            return None
+        own = bare.devices[: bare.placement.n_gpu]
+        most = bound(bare.model, bare.context, bare.placement, bare.caches, bare.launch, own)
+        if most is None or launch.model_draft or launch.spec_types:
+            return None
+        beside = [0] * (len(bare.lines) - len(most))
+        return slack_of(bare, [*most[:-1], *beside, most[-1]], gpus=gpus)
+
     def guess(self, launch: Launch, n_ctx: int) -> tuple[int, ...]:
         """Compute bytes of each line, after what was seen of launches alike; empty if nothing."""
         for key in self._keys(launch):
@@ -104,7 +132,7 @@ class Ledgers:
         )
         for key in self._keys(launch):
             seen = self._seen.setdefault(key, [])
-            seen[:] = sorted({**dict(seen), made.context.n_ctx: work}.items())
+            seen[:] = sorted({**dict(seen[-_MOST_SEEN:]), made.context.n_ctx: work}.items())
 
     def _keys(self, launch: Launch) -> tuple[object, ...]:
         """What launches with about the same compute buffers share, the nearest relatives first."""

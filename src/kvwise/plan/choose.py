@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 from kvwise.device import Device, Host
 from kvwise.errors import DoesNotFit, Refused
@@ -22,23 +22,34 @@ from kvwise.plan.goal import Goal
 from kvwise.plan.hunt import polished
 from kvwise.plan.impossible import Attempt, relaxed, sentence
 from kvwise.plan.ladder import ladder
-from kvwise.plan.order import alternatives, best
+from kvwise.plan.order import alternatives, best, fewest
 from kvwise.plan.quality import Grades
 from kvwise.plan.search import Search
 from kvwise.plan.speed import Measured, Speed, estimate
 from kvwise.plan.trades import outdoing, trades, undominated
 from kvwise.plan.why import reasons
+from kvwise.plan.workload import clearly_faster
 from kvwise.text import Phrase
 
 _ALTERNATIVES = 5
 
 
 @dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a choice is here: sentences, what each decision cost, what keeps it from more."""
+
+    why: tuple[Phrase, ...] = ()
+    costs: tuple[Cost, ...] = ()
+    binds: Binds | None = None
+
+
+@dataclass(frozen=True)
 class Choice:
     """A launch that fits, with what it costs, how fast it is at most, and why it is here.
 
     `binds` says what keeps the choice of a plan from holding more; `step` what a rung of the
-    ladder gives up against the one before.
+    ladder gives up against the one before. `why`, `costs` and `binds` are worked out when they are
+    first asked for.
     """
 
     launch: Launch
@@ -46,23 +57,46 @@ class Choice:
     slot_tokens: int  # prompt and answer of one slot
     quality: str
     speed: Speed
-    why: tuple[Phrase, ...] = ()
     quality_basis: str = "cache types"
-    binds: Binds | None = None
     step: Phrase | None = None
-    costs: tuple[Cost, ...] = ()
     trades: Phrase | None = None  # what an alternative gives and takes against the choice
+    explain: Callable[[], Explanation] = field(default=Explanation, repr=False, compare=False)
+
+    @cached_property
+    def _explained(self) -> Explanation:
+        return self.explain()
+
+    @property
+    def why(self) -> tuple[Phrase, ...]:
+        """The reasons, in sentences."""
+        return self._explained.why
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """What each decision cost or bought."""
+        return self._explained.costs
+
+    @property
+    def binds(self) -> Binds | None:
+        """What keeps the choice of a plan from holding more."""
+        return self._explained.binds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
-    """The answer to a goal. `ladder` holds safer launches, in the order to try them."""
+    """The answer to a goal. `ladder` holds safer launches, in the order to try them; it is worked
+    out when it is first asked for."""
 
     goal: Goal
     choice: Choice
     alternatives: tuple[Choice, ...]
-    ladder: tuple[Choice, ...]
     fixed: tuple[str, ...] = ()  # Launch fields that were kept as asked
+    steps_down: Callable[[], tuple[Choice, ...]] = field(default=tuple, repr=False, compare=False)
+
+    @cached_property
+    def ladder(self) -> tuple[Choice, ...]:
+        """Launches to step down to when the chosen one fails after all."""
+        return self.steps_down()
 
     @property
     def predict_tokens_max(self) -> int | None:
@@ -138,9 +172,12 @@ def _made(search: Search, found: Sequence[Candidate], results: Sequence[Measured
     goal, sizes, grades = search.goal, search.ubatches(), search.grades
     first = best(found, goal, sizes, grades)
     made, shown = _around(search, found, first, results)
-    if goal.terms.grow and (number := outdoing(made.choice, made.alternatives)) is not None:
-        return _around(search, found, shown[number], results)[0]
-    return made
+    if not goal.terms.grow:
+        return made
+    number = clearly_faster(goal, made.choice, made.alternatives)
+    if number is None:
+        number = outdoing(made.choice, made.alternatives)
+    return made if number is None else _around(search, found, shown[number], results)[0]
 
 
 def _around(
@@ -155,9 +192,15 @@ def _around(
     chosen = polished(search, first)
     others = alternatives([*found, chosen], chosen, goal, sizes, _ALTERNATIVES, grades)
     others = [each for each in others if each is not first]
-    choice = replace(_choice(search, chosen, results, explained=True), binds=binds(search, chosen))
-    shown = [_choice(search, each, results, explained=True, counted=False) for each in others]
+    choice = _choice(search, chosen, results, first=True)
+    shown = [_choice(search, each, results) for each in others]
     kept = undominated(choice, shown)
+    least = fewest([chosen, *others, *found])
+    if least.host_read < min(each.host_read for each in (chosen, *(others[n] for n in kept))):
+        if least not in others:
+            others.append(least)
+            shown.append(_choice(search, least, results))
+        kept.append(others.index(least))
     made = Plan(
         goal=goal,
         choice=choice,
@@ -165,13 +208,19 @@ def _around(
             replace(each, trades=trades(choice, each))
             for each in (shown[number] for number in kept)
         ),
-        ladder=tuple(
-            replace(_choice(search, rung.candidate, results), step=rung.reason)
-            for rung in ladder(search, chosen)
-        ),
         fixed=tuple(sorted(search.fixed)),
+        steps_down=partial(_steps_down, search, chosen, results),
     )
     return made, [others[number] for number in kept]
+
+
+def _steps_down(
+    search: Search, chosen: Candidate, results: Sequence[Measured]
+) -> tuple[Choice, ...]:
+    return tuple(
+        replace(_choice(search, rung.candidate, results, silent=True), step=rung.reason)
+        for rung in ladder(search, chosen)
+    )
 
 
 def _choice(
@@ -179,21 +228,35 @@ def _choice(
     candidate: Candidate,
     results: Sequence[Measured],
     *,
-    explained: bool = False,
-    counted: bool = True,
+    first: bool = False,
+    silent: bool = False,
 ) -> Choice:
+    """`first`: it is the plan's own choice, whose decisions are counted; `silent`: no reasons."""
     depth = min(search.goal.prompt_tokens or search.goal.enough, candidate.slot_tokens)
     speed = estimate(candidate.ledger, depth, host=search.host, results=results)
-    found = costs(search, candidate, speed) if explained and counted else ()
     return Choice(
         launch=candidate.launch,
         ledger=candidate.ledger,
         slot_tokens=candidate.slot_tokens,
         quality=candidate.quality,
         speed=speed,
-        why=reasons(search, candidate, speed, found) if explained else (),
-        costs=found,
         quality_basis=search.grades.basis(*candidate.pair),
+        explain=(
+            Explanation
+            if silent
+            else partial(_explanation, search, candidate, speed, counted=first)
+        ),
+    )
+
+
+def _explanation(
+    search: Search, candidate: Candidate, speed: Speed, *, counted: bool
+) -> Explanation:
+    found = costs(search, candidate, speed) if counted else ()
+    return Explanation(
+        why=reasons(search, candidate, speed, found),
+        costs=found,
+        binds=binds(search, candidate) if counted else None,
     )
 
 

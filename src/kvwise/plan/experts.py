@@ -7,19 +7,25 @@ the one with the fewest bytes on the host.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from kvwise.gguf.model import Model
 from kvwise.memory.ledger import Ledger
 from kvwise.memory.placement import HOST
 from kvwise.memory.weights import weigh
+from kvwise.units import MIB
 
+_ABOUT = 1.01
+_BROKEN = 2 * MIB  # what a host reads while a token goes there and back once more
+_SUMS = 12  # how many ways to fill the GPUs are looked at
 _NAME = re.compile(r"^blk\.(\d+)\.ffn_(up|gate|gate_up|down)_exps\.weight$")
-_MOST_MOVES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,8 @@ def matrices(model: Model) -> tuple[Matrix, ...]:
 def on_host(ledger: Ledger) -> dict[int, list[Matrix]]:
     """GPU number -> matrices of its layers that lie on the host."""
     placement = ledger.placement
+    if not ledger.model.n_expert:
+        return {}
     gpus = ledger.devices[: placement.n_gpu]
     where = weigh(ledger.model, ledger.launch, placement, gpus).where
     found: dict[int, list[Matrix]] = {}
@@ -61,39 +69,106 @@ def count_on_host(ledger: Ledger) -> int:
     return sum(map(len, on_host(ledger).values()))
 
 
-def packed(ledger: Ledger, left: Sequence[int]) -> set[Matrix] | None:
+def packed(ledger: Ledger, left: Sequence[int], *, last: bool = False) -> set[Matrix] | None:
     """The matrices to keep on the host when each GPU has `left` bytes to fill; None = as they are.
 
-    One matrix at a time comes over, alone or for a smaller one, whatever fills the GPU most.
+    Of all choices one with the fewest bytes on the host, of the first layers, or of the `last`.
     """
-    away = on_host(ledger)
+    away, homes = on_host(ledger), ledger.placement.layers
     kept: set[Matrix] = set()
     changed = False
-    for home, gone in away.items():
+    used = ledger.model.n_expert_used / max(1, ledger.model.n_expert) or 1.0
+    broken = round(_BROKEN / used)
+    for home in sorted(set(homes) - {HOST}):
+        gone = away.get(home, [])
+        if not gone and left[home] >= 0:
+            continue
         mine = [each for each in matrices(ledger.model) if ledger.placement.of(each.layer) == home]
-        better = _fewest(gone, mine, left[home])
+        better = _fewest(gone, mine, left[home], broken, last=last)
         changed = changed or better != set(gone)
         kept |= better
     return kept if changed else None
 
 
-def _fewest(gone: Iterable[Matrix], mine: Sequence[Matrix], left: int) -> set[Matrix]:
-    host = set(gone)
-    for _ in range(_MOST_MOVES):
-        gain, moves = 0, None
-        sizes = {each.nbytes: each for each in reversed(mine) if each not in host}
-        for comes in {each.nbytes: each for each in sorted(host, key=_place)}.values():
-            for goes in (None, *sizes.values()):
-                more = comes.nbytes - (goes.nbytes if goes else 0)
-                if gain < more <= left:
-                    gain, moves = more, (comes, goes)
-        if moves is None:
+def _fewest(
+    gone: Sequence[Matrix], mine: Sequence[Matrix], left: int, broken: int, *, last: bool
+) -> set[Matrix]:
+    """About the fewest bytes: less than a hundredth more may buy that fewer layers are broken up,
+    of which each is worth `broken` bytes: every token goes to the host and back there."""
+    now = sum(each.nbytes for each in gone)
+    sizes = Counter(each.nbytes for each in mine)
+    least, cheapest, found = 0, 0, set(gone)
+    for counts in islice(sums(sizes, now - left), _SUMS):
+        total = sum(size * count for size, count in counts.items())
+        least = least or total
+        if total > least * _ABOUT or (not last and total >= now and left >= 0):
             break
-        host.discard(moves[0])
-        if moves[1]:
-            host.add(moves[1])
-        left -= gain
-    return host
+        host = _of_sizes(mine, counts, last=last)
+        cost = total + broken * len({each.layer for each in host})
+        if not cheapest or cost < cheapest:
+            cheapest, found = cost, host
+    if found and not last and now and left >= 0:
+        as_is = now + broken * len({each.layer for each in gone})
+        return set(gone) if as_is <= cheapest and now <= least * _ABOUT else found
+    return found
+
+
+def sums(sizes: Mapping[int, int], least: int) -> Iterator[dict[int, int]]:
+    """How many of each size (size -> how many there are) add up to each sum that can be had, the
+    least that is not below `least` first.
+
+    Sums that can be had are bits of a number, so that adding a size is a shift.
+    """
+    unit = math.gcd(*sizes) if sizes else 1
+    reached = [1]
+    for size, count in sizes.items():
+        reached.append(_with_more(reached[-1], size // unit, count))
+    target = max(0, -(-least // unit))
+    while above := reached[-1] >> target:
+        target += (above & -above).bit_length() - 1
+        yield _counts(sizes, reached, target, unit)
+        target += 1
+
+
+def _counts(
+    sizes: Mapping[int, int], reached: Sequence[int], rest: int, unit: int
+) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for (size, count), before in reversed(list(zip(sizes.items(), reached, strict=False))):
+        step = size // unit
+        most = min(count, rest // step)
+        found[size] = next(n for n in range(most, -1, -1) if before >> rest - n * step & 1)
+        rest -= found[size] * step
+    return found
+
+
+def _with_more(before: int, step: int, count: int) -> int:
+    """The sums with 0 to `count` times `step` added, by doublings."""
+    done = 0
+    while done < count:
+        more = min(done + 1, count - done)
+        before |= before << step * more
+        done += more
+    return before
+
+
+def _of_sizes(mine: Sequence[Matrix], counts: Mapping[int, int], *, last: bool) -> set[Matrix]:
+    """So many matrices of each size: layers as a whole where that goes, in order."""
+    left = dict(counts)
+    by_layer: dict[int, list[Matrix]] = {}
+    for each in sorted(mine, key=_place, reverse=last):
+        by_layer.setdefault(each.layer, []).append(each)
+    found: set[Matrix] = set()
+    for whole in (True, False):
+        for rows in by_layer.values():
+            need = Counter(each.nbytes for each in rows)
+            if whole and any(left.get(size, 0) < n for size, n in need.items()):
+                continue
+            for each in rows:
+                if each not in found and left.get(each.nbytes, 0):
+                    left[each.nbytes] -= 1
+                    found.add(each)
+    return found
 
 
 def _place(matrix: Matrix) -> tuple[int, str]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kvwise.launch import Launch
+from kvwise.options import change
 from kvwise.plan.candidate import CELLS, Candidate, slack_of
 from kvwise.plan.edge import edge
 from kvwise.plan.offload import FIELDS, is_full
@@ -128,17 +130,44 @@ def _smaller_types(search: Search, here: Candidate) -> Iterator[_Step]:
 
 
 def _offload_more(search: Search, here: Candidate) -> Iterator[_Step]:
+    """The next level that gives back about a twentieth of the fullest GPU."""
+    steps = search.levels
+    start = 1 if is_full(here.level, search.model) else _place(search, here)
+    nothing = {name: _NOTHING[name] for name in FIELDS if name not in search.fixed}
+    reached = _on_gpus(search, here.launch) if search.devices else None
+    if reached is None or start >= len(steps):
+        return
+
+    def spare(number: int) -> int | None:
+        held = _on_gpus(search, change(here.launch, **(nothing | dict(steps[number]))))
+        return None if held is None else held - (reached - _stride(here))
+
+    last = spare(len(steps) - 1)
+    if last is None or last > 0:
+        number = len(steps) - 1
+    else:
+        # `edge` looks for the last level that still holds more than is wanted
+        number = start if (spare(start) or 0) <= 0 else edge(spare, start, len(steps) - 1) + 1
+    yield _Step(
+        nothing | dict(steps[number]),
+        phrase("more of the model stays in the host's memory"),
+    )
+
+
+def _place(search: Search, here: Candidate) -> int:
+    """Number of the level after the one that is here, or that keeps as much on the GPUs."""
     steps = list(search.levels)
-    index = next((at for at, step in enumerate(steps) if step == here.level), 0)
-    if is_full(here.level, search.model):
-        index = 0
-    stride = max(1, len(steps) // 8)
-    if index + stride < len(steps):
-        nothing = {name: _NOTHING[name] for name in FIELDS if name not in search.fixed}
-        yield _Step(
-            nothing | dict(steps[index + stride]),
-            phrase("more of the model stays in the host's memory"),
-        )
+    return steps.index(here.level) + 1 if here.level in steps else 1
+
+
+def _on_gpus(search: Search, launch: Launch) -> int | None:
+    """Bytes on the fullest GPU without compute buffers."""
+    bare = search.barest(launch)
+    return None if bare is None else max(line.total_bytes for line in bare.lines if not line.host)
+
+
+def _stride(here: Candidate) -> int:
+    return max(2 * _worth(here), _weight(here) // 20)
 
 
 _NOTHING: dict[str, Any] = {

@@ -21,8 +21,9 @@ _HARDLY_SLOWER = 1.15  # this much more read from the host is worth a better cac
 class _Field:
     """What a candidate is judged against.
 
-    `plain`: fewest bytes per token from the host with the best cache types. A smaller cache may
-    spend what it frees on context instead of layers, but never gives up a layer for it.
+    `plain`: fewest bytes per token from the host with the best cache types, or with everything on
+    the GPUs in any. A smaller cache may spend what it frees on context instead of layers, but never
+    gives up a layer for it, nor does a longer context where a smaller cache keeps all of them.
     `fastest`: fewest bytes of all that reach as much of the goal as can be reached so.
     """
 
@@ -42,7 +43,7 @@ def best(
     """The best candidate by the goal's own order; there must be one."""
     near = [each for each in candidates if _resident(each)] or candidates
     first = min(grades.rank(each.pair) for each in near)
-    plain = min(each.host_read for each in near if grades.rank(each.pair) == first)
+    plain = min(each.host_read for each in near if each.full or grades.rank(each.pair) == first)
     field = _Field(goal, ubatches, grades, plain)
     reaching = [(_on_gpu(each, field), _enough(each, field)) for each in near]
     fastest = min(
@@ -114,6 +115,11 @@ def alternatives(  # noqa: PLR0917  (what `best` takes, and how many)
         if not any(_beats(_values(other), _values(each)) for other in (chosen, *alike.values()))
     ]
     return sorted(others, key=lambda one: (one.host_read, -one.slot_tokens))[:most]
+
+
+def fewest(candidates: Sequence[Candidate]) -> Candidate:
+    """What reads least from the host, with the longest context of those."""
+    return min(candidates, key=lambda each: (each.host_read, -each.slot_tokens))
 
 
 def _values(candidate: Candidate) -> tuple[float, ...]:

@@ -55,6 +55,7 @@ class Search:
     _read: dict[object, int] = field(default_factory=dict)
     found_any: bool = False  # a launch was taken by the engine, whether it fits or not
     closest: int | None = None  # fewest bytes by which a launch missed
+    last_layers_pay: bool = True  # to have the experts of the last layers on the host, not first
 
     @cached_property
     def ledgers(self) -> Ledgers:
@@ -137,7 +138,13 @@ class Search:
         fastest = max(self.devices, key=lambda gpu: gpu.bandwidth_bytes_per_s or 0)
         if fastest.bandwidth_bytes_per_s and fastest is not by_size[0]:
             free.append({"devices": (buffer_name(fastest),)})
-        return free
+        return [seat for seat in free if self._named_by_overrides(seat)]
+
+    def _named_by_overrides(self, seat: dict[str, Any]) -> bool:
+        """Whether a seat has every GPU that the user's `-ot` names."""
+        named = {buffer for _, buffer in self.base.override_tensor}
+        left_out = {buffer_name(gpu) for gpu in self.devices} - set(seat.get("devices", named))
+        return not seat or not named & left_out
 
     @cached_property
     def asides(self) -> Sequence[dict[str, Any]]:
@@ -234,11 +241,15 @@ class Search:
         """Bytes left on the tightest device, its reserve set aside; None where it is refused.
 
         What is missing may be a guess, and that something is missing may be one where a launch
-        that is alike misses clearly; that nothing is missing never is.
+        that is alike misses clearly; that nothing is missing never is. What is left is the least
+        that can be where that is something.
         """
         guess = self._surely_misses(launch, gpus=gpus)
         if guess is not None:
             return guess
+        sure = self._surely_left(launch, gpus=gpus)
+        if sure is not None:
+            return sure
         ledger = self.ledger(self.settled(launch))
         if ledger is None or self._attention_leaves_gpu(ledger):
             return None
@@ -262,6 +273,16 @@ class Search:
             return min(missed, missed if rough is None else rough)
         return rough if known and rough is not None and rough < -_CLEARLY else None
 
+    def _surely_left(self, launch: Launch, *, gpus: bool = False) -> int | None:
+        """The least that can be left, if that is not less than nothing; needs no graph."""
+        if self.splits_freely:
+            launch = self.splits.rough(launch)
+        left = self.ledgers.least_slack(launch, gpus=gpus)
+        if left is None or left < 0:
+            return None
+        bare = self.ledgers.bare(launch)
+        return None if bare is None or self._attention_leaves_gpu(bare) else left
+
     def barest(self, launch: Launch) -> Ledger | None:
         """The ledger without compute buffers, split as is best without them."""
         if self.splits_freely:
@@ -275,11 +296,10 @@ class Search:
 
     def fitting(self, launch: Launch, level: Level) -> Candidate | None:
         """The launch as a candidate if the engine takes it and it fits."""
-        if self.found_any and self.closest is not None:
-            left = self._surely_misses(launch)
-            if left is not None:
-                self.missed(-left)
-                return None
+        left = self._surely_misses(launch)
+        if left is not None:
+            self.missed(-left)
+            return None
         launch = self.settled(launch)
         ledger = self.ledger(launch)
         if ledger is None:

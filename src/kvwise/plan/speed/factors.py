@@ -52,11 +52,11 @@ CUDA_NO_TENSOR = Factors(
     phrase("nothing: Turing without tensor cores, as Pascal and wider"),
 )  # fmt: skip
 HIP = Factors(
-    (0.55, 0.92), (130 * US, 10 * US), (2, 0), (0.22, 0.68), (0.04, 0.30), (110, 40),
+    (0.55, 0.92), (130 * US, 10 * US), (2, 0), (0.22, 0.68), (0.025, 0.20), (110, 40),
     phrase("RX 7900 XTX, 9060 XT, AI PRO R9700, Radeon 8060S, MI100"),
 )  # fmt: skip
 VULKAN = Factors(
-    (0.50, 0.93), (130 * US, 10 * US), (3, 0), (0.12, 0.55), (0.03, 0.30), (110, 40),
+    (0.50, 0.93), (130 * US, 10 * US), (3, 0), (0.12, 0.55), (0.015, 0.12), (110, 40),
     phrase("RX 5700 XT, 9070 XT, AI PRO R9700, Radeon 8060S"),
 )  # fmt: skip
 VULKAN_OLD = Factors(

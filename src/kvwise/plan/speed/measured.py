@@ -23,7 +23,8 @@ class Measured:
     """One result. `devices` are their names in order, empty = the processor alone.
 
     `read_bytes` and `flops` are per token at `depth` (see `of`); None = that speed was not
-    measured.
+    measured. `same_build` false = another build of the engine was measured, which corrects an
+    estimate but is no measurement of this one.
     """
 
     devices: tuple[str, ...]
@@ -36,6 +37,7 @@ class Measured:
     n_ubatch: int
     decode_tokens_per_s: float | None = None
     prompt_tokens_per_s: float | None = None
+    same_build: bool = True
 
     @classmethod
     def of(
@@ -115,7 +117,8 @@ def _alike(here: Measured, results: Sequence[Measured]) -> list[Measured]:
 
 def _same(here: Measured, alike: Sequence[Measured]) -> bool:
     return any(
-        abs(each.read_bytes - here.read_bytes) <= _SAME * here.read_bytes
+        each.same_build
+        and abs(each.read_bytes - here.read_bytes) <= _SAME * here.read_bytes
         and abs(each.flops - here.flops) <= _SAME * here.flops
         for each in alike
     )

@@ -8,7 +8,9 @@ reads and writes a recurrent state. A token of a prompt shares the weights with 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from kvwise.gguf.header import Tensor
@@ -17,7 +19,7 @@ from kvwise.gguf.types import by_name
 from kvwise.memory import flash
 from kvwise.memory.ledger import Cache, Ledger
 from kvwise.memory.placement import HOST
-from kvwise.memory.weights import weigh
+from kvwise.memory.weights import Weights, weigh
 from kvwise.plan.speed.reads import EXPERTS, LAYER, ONE_ROW_PER_TOKEN, share_used
 
 _OUTPUT = "output.weight"
@@ -57,6 +59,8 @@ class Work:
 
 @dataclass(slots=True)
 class _Sum:
+    """Parts of one device while they are added up."""
+
     layers: int = 0
     weights: int = 0
     all_weights: int = 0
@@ -89,54 +93,83 @@ class _Sum:
 def work(ledger: Ledger, depth: int) -> tuple[Work, ...]:
     """Each device's part with `depth` tokens in one slot's context: the GPUs in order, the host
     last. The parts run one after the other."""
-    sums = {number: _Sum() for number in (*range(ledger.placement.n_gpu), HOST)}
+    sums = {number: replace(each) for number, each in _weights(ledger).sums.items()}
     for device in ledger.placement.layers:
         sums[device].layers += 1
-    _add_weights(ledger, sums)
     leaves = flash.attention_leaves(ledger.model, ledger.context, ledger.placement, ledger.devices)
     for cache in ledger.caches:
         _add_cache(ledger, cache, depth, sums, leaves=leaves)
     return tuple(each.done(device) for device, each in sums.items())
 
 
-def _add_weights(ledger: Ledger, sums: dict[int, _Sum]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    """What the weights of one placement cost on each device, and layers whose experts are away."""
+
+    weights: Weights  # kept, so that its identity stays its own
+    sums: dict[int, _Sum]
+    away: frozenset[int]
+
+
+_KNOWN: OrderedDict[tuple[int, int], _Weighed] = OrderedDict()
+_MOST_KNOWN = 256
+
+
+def _weights(ledger: Ledger) -> _Weighed:
+    """The same placement is asked about at many contexts and cache types: each is counted once."""
     model = ledger.model
     devices = ledger.devices[: ledger.placement.n_gpu]
-    where = weigh(model, ledger.launch, ledger.placement, devices).where
+    found = weigh(model, ledger.launch, ledger.placement, devices)
+    key = id(found), ledger.placement.n_gpu
+    if key not in _KNOWN:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.popitem(last=False)
+        sums = {number: _Sum() for number in (*range(ledger.placement.n_gpu), HOST)}
+        _add_weights(model, found.where, sums)
+        _KNOWN[key] = _Weighed(found, sums, _away(found.where, ledger.placement.layers))
+    return _KNOWN[key]
+
+
+def _add_weights(model: Model, where: Mapping[str, int], sums: dict[int, _Sum]) -> None:
     if model.tied_embeddings and _EMBEDDINGS in where:  # on one device they are loaded once
         where = {_OUTPUT: where[_EMBEDDINGS], **where}
     for slot, device in where.items():
         tensor = _tensor(model, slot)
         if tensor is None or (slot != _OUTPUT and slot.startswith(ONE_ROW_PER_TOKEN)):
             continue
-        total = sums[device]
-        share = share_used(model, tensor)
-        total.weights += round(tensor.nbytes * share)
-        total.all_weights += tensor.nbytes
+        total, size = sums[device], tensor.nbytes
+        experts = EXPERTS.search(slot) is not None
+        share = share_used(model, tensor) if experts else 1.0
+        total.weights += round(size * share)
+        total.all_weights += size
         if tensor.type.quantized:
-            total.quantized_bytes += tensor.nbytes
+            total.quantized_bytes += size
         if len(tensor.shape) > 1:
             flops = round(2 * tensor.elements * share)
             if slot == _OUTPUT:
                 total.output_flops += flops
             else:
                 total.matrix_flops += flops
-                total.expert_flops += flops if EXPERTS.search(slot) else 0
-        total.expert_bytes += tensor.nbytes if EXPERTS.search(slot) else 0
+                total.expert_flops += flops if experts else 0
+        total.expert_bytes += size if experts else 0
+
+
+def _away(where: Mapping[str, int], homes: Sequence[int]) -> frozenset[int]:
+    """Layers whose experts are not at home."""
+    found = set()
+    for slot, device in where.items():
+        match = LAYER.match(slot) if "exps" in slot else None
+        if match and EXPERTS.search(slot) and int(match[1]) < len(homes):
+            layer = int(match[1])
+            if homes[layer] != device:
+                found.add(layer)
+    return frozenset(found)
 
 
 def switches(ledger: Ledger) -> int:
     """How often the work of one token goes from one device to another."""
-    model, homes = ledger.model, ledger.placement.layers
-    devices = ledger.devices[: ledger.placement.n_gpu]
-    where = weigh(model, ledger.launch, ledger.placement, devices).where
-    away = set()  # layers whose experts are not at home: there and back
-    for slot, device in where.items():
-        match = LAYER.match(slot)
-        if match and EXPERTS.search(slot) and int(match[1]) < len(homes):
-            layer = int(match[1])
-            if homes[layer] != device:
-                away.add(layer)
+    homes = ledger.placement.layers
+    away = set(_weights(ledger).away)  # there and back
     for cache in ledger.caches if not ledger.context.offload_kqv else ():
         away |= {layer for layer in cache.layers if layer < len(homes) and homes[layer] != HOST}
     borders = sum(1 for one, other in pairwise((*homes, ledger.placement.output)) if one != other)
