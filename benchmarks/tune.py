@@ -164,6 +164,8 @@ def main() -> int:
     given = parser.parse_args()
     if given.measure:
         measure(given.measure, given.engine, given.rounds, given.grid)
+    if not given.grid.exists():
+        parser.error(f"{given.grid} is not there: measure it first (--measure MODEL)")
     return 0 if report(read(given.grid), given.seeds) else 1
 
 
