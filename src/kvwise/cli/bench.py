@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from kvwise.store import Store
 
 EXIT_NOTHING_MEASURED = 3
+_WHOLE = 1000
+"""Steps of the bar: how many starts there are is known after the first ones."""
 
 _OPTIONS = (
     click.Argument(["models"], nargs=-1, required=False, metavar="MODEL..."),
@@ -144,11 +146,11 @@ def _measure(printer: Printer, sweep: Sweep, after: _After) -> int:
     about, subject = identity.about(sweep), identity.subject(sweep)
     with Store() as store, Job.open(store, KIND, subject, about, after.mode) as job:
         _say_begun(printer, sweep, job)
-        with printer.progress(_doing(None), len(sweep.ruled)) as advance:
+        with printer.progress(_doing(None), _WHOLE) as advance:
             results = run(
                 sweep,
                 job,
-                lambda pace: advance(pace.done, _doing(pace)),
+                lambda pace: advance(_WHOLE * pace.done // max(pace.total, 1), _doing(pace)),
                 _saver(store, sweep),
             )
         lines = lines_of(sweep, results)
