@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kvwise.cli._commands import command as make_command
+from kvwise.cli._reporting import REPORT, check_report, save_report
 from kvwise.cli._request import (
     DEVICE_OPTIONS,
     ENGINE,
@@ -79,6 +80,7 @@ _OWN_CONTEXT = "n_ctx"
     click.Option(["--dry-run"], is_flag=True, help="Print the commands instead of running them."),
     click.Option(["--no-simulate"], is_flag=True, help="Leave the engine's own pass out."),
     click.Option(["--logs"], metavar="FOLDER", help="Keep the engine's logs there."),
+    REPORT,
     examples=(
         "kvwise speculate model.gguf --draft small.gguf",
         "kvwise speculate model.gguf --draft small.gguf --depths 4,8 --prompts mine.txt -c 8192",
@@ -101,6 +103,7 @@ def command(
 
     if given["resume"] and given["fresh"]:
         raise UsageError("--resume and --fresh exclude each other")
+    check_report(given["report"])
     ref, reading = read_launch(words, model, engine)
     described = model_of(ref)
     for note in reading.notes:
@@ -134,6 +137,7 @@ class Options:
     dry_run: bool
     no_simulate: bool
     logs: str | None
+    report: str | None
 
 
 def _draft(named: str | None, launch: Launch) -> Model | None:
@@ -329,7 +333,9 @@ def _measure(printer: Printer, asked: Asked, options: Options, store: Any, job: 
                 after=lambda units: save(store, *measurements(asked, units)),
             )  # fmt: skip
     units = [unit for summary in done.summaries for unit in summary.units]
-    save(store, *measurements(asked, units))
+    found = measurements(asked, units)
+    save(store, *found)
+    save_report(printer, options.report, found)
     return done
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import click
 
 from kvwise.cli._commands import command as make_command
 from kvwise.cli._count import model_file
+from kvwise.cli._reporting import REPORT, check_report, save_report
 from kvwise.cli._request import DEVICE_OPTIONS, ENGINE, MODEL, read_launch
 from kvwise.cli._shapes import Words
 from kvwise.cli.output import Printer
@@ -24,7 +26,10 @@ from kvwise.units import clock
 if TYPE_CHECKING:
     from kvwise.cli._planning import Planned
     from kvwise.jobs import Job, Mode
+    from kvwise.results import Measurement
     from kvwise.store import Store
+    from kvwise.tune.knobs import Point
+    from kvwise.tune.measure import Taken
     from kvwise.tune.run import Asked, Now, Tuned
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -67,6 +72,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
     click.Option(["--fresh"], is_flag=True, help="Forget what was interrupted."),
     click.Option(["--dry-run"], is_flag=True, help="Print what would be searched."),
     click.Option(["--logs"], metavar="FOLDER", help="Keep the engine's logs there."),
+    REPORT,
     examples=(
         "kvwise tune model.gguf --budget 10m",
         "kvwise tune model.gguf --goal document --knobs t,ub --engine ./llama-server",
@@ -91,6 +97,7 @@ def command(
     check_installed()
     if given["resume"] and given["fresh"]:
         raise UsageError("--resume and --fresh exclude each other")
+    check_report(given["report"])
     devices = {"gpu": gpu, "cpu_only": cpu_only, "ram": ram, "reserve": reserve,
                "device_file": device_file}  # fmt: skip
     try:
@@ -202,23 +209,37 @@ def _in_job(printer: Printer, asked: Asked, given: dict[str, Any]) -> Tuned:
                 phrase("starting anew: what was interrupted had another {what}",
                        what=", ".join(job.changed))
             )  # fmt: skip
-        return _measure(printer, asked, given["logs"], store, job)
+        done, found = _measure(printer, asked, given["logs"], store, job)
+    save_report(printer, given["report"], found)
+    return done
 
 
-def _measure(printer: Printer, asked: Asked, logs: str | None, store: Store, job: Job) -> Tuned:
-    from kvwise.results import save  # noqa: PLC0415
+def _measure(
+    printer: Printer, asked: Asked, logs: str | None, store: Store, job: Job
+) -> tuple[Tuned, list[Measurement]]:
+    from kvwise.results import load, model_seen, save  # noqa: PLC0415
     from kvwise.tune.keep import measurements  # noqa: PLC0415
     from kvwise.tune.run import tune  # noqa: PLC0415
+
+    found: list[Measurement] = []
+
+    def keep(units: Sequence[tuple[Point, Taken]]) -> None:
+        found[:] = measurements(asked, units)
+        save(store, *found)
 
     with tempfile.TemporaryDirectory(prefix="kvwise-") as scratch:
         folder = Path(logs or scratch)
         folder.mkdir(parents=True, exist_ok=True)
         with printer.progress(_doing(asked, None), asked.limits.most) as advance:
-            return tune(
+            done = tune(
                 asked, job, logs=folder,
                 progress=lambda now: advance(now.evaluations, _doing(asked, now)),
-                after=lambda units: save(store, *measurements(asked, units)),
+                after=keep,
             )  # fmt: skip
+    if not found:  # all of it was done before
+        seen = model_seen(asked.meter.model)
+        found = load(store, kind="tune", fingerprint=seen.fingerprint)
+    return done, found
 
 
 def _doing(asked: Asked, now: Now | None) -> Words:
