@@ -17,7 +17,8 @@ from .plain import Words, cut
 _TEXT = st.lists(
     st.sampled_from(
         ["one", "two words", "Dr. No came.", "Yes!", " ", "\n", "\n\n", "\r\n\r\n", "第一句。",
-         "然后呢？", "a" * 70, "ein Satz. ", "…", "¿Qué?", "\t", "e.g. this", "x.y.z", "😀", "end.\u201d "]
+         "然后呢？", "a" * 70, "ein Satz. ", "…", "¿Qué?", "\t", "e.g. this", "x.y.z", "😀",
+         "end.\u201d "]
     ),
     max_size=120,
 ).map("".join)  # fmt: skip
