@@ -101,6 +101,17 @@ def test_what_is_no_number_is_an_error(bad: str) -> None:
         read_statistics(text)
 
 
+def test_an_error_that_the_tool_cannot_tell_is_unknown() -> None:
+    """As seen of f16 against f16 with another batch: the root of a rounding below zero."""
+    text = tables(Statistics(*[0.5] * 11)).replace(
+        "PPL(Q)/PPL(base)         :   0.500000 ±   0.500000",
+        "PPL(Q)/PPL(base)         :   0.500000 ±       -nan",
+    )
+    found = read_statistics(text)
+    assert found.ppl_ratio_error is None
+    assert found.ppl_ratio == 0.5
+
+
 def test_a_rounding_below_zero_is_zero() -> None:
     text = tables(Statistics(*[0.5] * 11)).replace("Mean    KLD:   0.5", "Mean    KLD:  -0.0")
     assert read_statistics(text).kl_mean == 0.0

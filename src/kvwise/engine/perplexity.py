@@ -7,6 +7,7 @@ Source: tools/perplexity/perplexity.cpp, b10605.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -33,18 +34,20 @@ _SILENCE_S, _BUSY_S = 300.0, 4 * 3600.0
 _MOST_VOCAB = 1 << 24
 
 _NUMBER = r"(-?\d{1,12}(?:\.\d{1,9})?)"
+_ERROR = r"(-?\d{1,12}(?:\.\d{1,9})?|-?nan|-?inf)\b"
+"""Of two runs that are nearly equal the tool takes the root of a rounding below zero."""
 _TABLE = {
     "ppl": rf"Mean PPL\(Q\)\s*:\s*{_NUMBER}",
     "ppl_base": rf"Mean PPL\(base\)\s*:\s*{_NUMBER}",
     "ppl_ratio": rf"Mean PPL\(Q\)/PPL\(base\)\s*:\s*{_NUMBER}",
-    "ppl_ratio_error": rf"Mean PPL\(Q\)/PPL\(base\)\s*:\s*{_NUMBER} ±\s*{_NUMBER}",
+    "ppl_ratio_error": rf"Mean PPL\(Q\)/PPL\(base\)\s*:\s*{_NUMBER} ±\s*{_ERROR}",
     "kl_mean": rf"Mean\s+KLD:\s*{_NUMBER}",
-    "kl_mean_error": rf"Mean\s+KLD:\s*{_NUMBER} ±\s*{_NUMBER}",
+    "kl_mean_error": rf"Mean\s+KLD:\s*{_NUMBER} ±\s*{_ERROR}",
     "kl_max": rf"Maximum KLD:\s*{_NUMBER}",
     "kl_p99": rf"99\.0%\s+KLD:\s*{_NUMBER}",
     "kl_median": rf"Median\s+KLD:\s*{_NUMBER}",
     "same_top": rf"Same top p:\s*{_NUMBER}",
-    "same_top_error": rf"Same top p:\s*{_NUMBER} ±\s*{_NUMBER}",
+    "same_top_error": rf"Same top p:\s*{_NUMBER} ±\s*{_ERROR}",
 }
 _TABLE_RE = {name: re.compile(rf"^\s*{text}") for name, text in _TABLE.items()}
 _CHUNK = re.compile(rb"(?:^|\n)\s*(\d{1,6}) {3,}|\[(\d{1,6})\]\d")
@@ -56,19 +59,20 @@ Step = Callable[[int, int], None]
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """What the tables say, against the base: KL divergence in nats, `same_top` as a share (0 to 1),
-    `..._error` = one standard error; of values that should not be negative, none is."""
+    `..._error` = one standard error (None = the tool could not tell); of values that should not be
+    negative, none is."""
 
     ppl: float
     ppl_base: float
     ppl_ratio: float
-    ppl_ratio_error: float
+    ppl_ratio_error: float | None
     kl_mean: float
-    kl_mean_error: float
+    kl_mean_error: float | None
     kl_max: float
     kl_p99: float
     kl_median: float
     same_top: float
-    same_top_error: float
+    same_top_error: float | None
 
 
 def read_statistics(text: str) -> Statistics:
@@ -87,7 +91,12 @@ def read_statistics(text: str) -> Statistics:
         )  # fmt: skip
     for name in ("same_top", "same_top_error"):
         found[name] /= 100
-    return Statistics(**{name: max(0.0, value) for name, value in found.items()})
+    return Statistics(**{name: _sound(value) for name, value in found.items()})  # type: ignore[arg-type]
+
+
+def _sound(value: float) -> float | None:
+    """None for no number, which only an error can be."""
+    return max(0.0, value) if math.isfinite(value) else None
 
 
 # -- the base file ------------------------------------------------------------------------------

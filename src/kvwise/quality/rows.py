@@ -105,7 +105,7 @@ def _figures(
     for state in ("failed", "skipped"):
         if state in result:
             return state, {}, (why_of(result),)
-    figures = {name: result[name] for name in _TOLD if name in result}
+    figures = {name: result[name] for name in _TOLD if result.get(name) is not None}
     if setting.is_base:
         figures |= {**_ITSELF, "reference": True, "base_bytes": result["base_bytes"]}
     figures |= _noise(results.get(f"noise {setting.group}", {}))
