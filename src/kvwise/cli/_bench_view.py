@@ -59,8 +59,11 @@ def show(printer: Printer, sweep: Sweep, lines: Sequence[Line]) -> None:
 
 
 def _table(lines: Sequence[Line], everything: Sequence[Line]) -> Table:
+    shown = [line for line in lines if line.state != "skipped"]
     names = [name for name, _ in lines[0].case.varied] if lines else []
     tests = list(dict.fromkeys(t.name for line in lines for t in line.ruled.tests))
+    shares = [_shares(line, everything, tests) for line in shown]
+    compared = any(share for each in shares for share in each)
     columns = [
         *(Column(name) for name in names),
         Column(phrase("cache MiB"), right=True),
@@ -68,25 +71,32 @@ def _table(lines: Sequence[Line], everything: Sequence[Line]) -> Table:
         Column(phrase("computed less measured"), right=True),
     ]
     for test in tests:
-        columns += [Column(f"{test} t/s", right=True), Column(phrase("± %"), right=True)]
-        columns += [Column(phrase("of f16"), right=True)]
+        columns.append(Column(f"{test} t/s", right=True))
+        columns += [Column(phrase("of f16"), right=True)] if compared else []
     columns.append(Column(phrase("outcome")))
-    rows = [_row(line, everything, tests) for line in lines if line.state != "skipped"]
+    rows = [
+        _row(line, tests, share if compared else None)
+        for line, share in zip(shown, shares, strict=True)
+    ]
     return Table(columns, rows)
 
 
-def _row(line: Line, lines: Sequence[Line], tests: Sequence[str]) -> list[Cell | Words]:
+def _shares(line: Line, lines: Sequence[Line], tests: Sequence[str]) -> list[str]:
+    """Speeds as shares of f16's, empty where there is nothing to compare with."""
     from kvwise.bench.summary import base_of, ratio  # noqa: PLC0415
 
+    base = base_of(line, lines)
+    found = [ratio(line, base, test) if base is not line else None for test in tests]
+    return ["" if share is None else f"{100 * share:.0f} %" for share in found]
+
+
+def _row(line: Line, tests: Sequence[str], shares: Sequence[str] | None) -> list[Cell | Words]:
     cells: list[Cell | Words] = [value for _, value in line.case.varied]
     parts = line.parts
     cells += [_size(parts["cache"]), _size(parts["compute"]), _difference(line)]
-    base = base_of(line, lines)
-    for test in tests:
-        figure = line.figure(test)
-        cells += _figure(figure)
-        share = ratio(line, base, test) if base is not line else None
-        cells.append("" if share is None else f"{100 * share:.0f} %")
+    for number, test in enumerate(tests):
+        cells.append(_figure(line.figure(test)))
+        cells += [shares[number]] if shares else []
     cells.append(_outcome(line))
     return cells
 
@@ -105,15 +115,13 @@ def _difference(line: Line) -> Cell | Words:
     return Cell(f"{total / MIB:+,.2f}", "warn") if off else Cell("0", "good")
 
 
-def _figure(figure: Figure | None) -> list[Cell | Words]:
+def _figure(figure: Figure | None) -> Cell | Words:
+    """The median, how far it is to be trusted, and half of what the middle half lies apart."""
     if figure is None:
-        return ["", ""]
+        return ""
     mark = "?" if figure.doubtful else ""
-    share = figure.share
-    return [
-        Cell(f"{figure.median:,.1f}{mark}", "warn" if figure.doubtful else ""),
-        "" if share is None else f"{100 * share:.1f}",
-    ]
+    spread = "" if figure.share is None else f" ±{100 * figure.share:.1f} %"
+    return Cell(f"{figure.median:,.1f}{mark}{spread}", "warn" if figure.doubtful else "")
 
 
 def _outcome(line: Line) -> Cell | Words:
