@@ -33,8 +33,8 @@ def means_sentence(sweep: Sweep) -> Phrase:
             **fields,
         )
     return phrase(
-        "measured by the server of {engine}, {threads} thread(s); decoding includes its sampling and "
-        "is some percent below llama-bench's",
+        "measured by the server of {engine}, {threads} thread(s); decoding includes its sampling "
+        "and is some percent below llama-bench's",
         **fields,
     )
 
