@@ -10,6 +10,7 @@ import click
 
 from kvwise.cli._build import of_zoo
 from kvwise.cli._commands import command as make_command
+from kvwise.cli._reporting import REPORT, check_report, write_report
 from kvwise.cli._request import (
     DEVICE_OPTIONS,
     called,
@@ -69,6 +70,7 @@ _MOST_MODELS, _MOST_CONTEXTS = 1000, 64
         default="text",
         help="Text with a heat map on a terminal, Markdown, CSV (a row per context), JSON.",
     ),
+    REPORT,
     *DEVICE_OPTIONS,
     click.Option(
         ["--os", "system"],
@@ -98,10 +100,12 @@ def command(
     past_training: bool,
     layers: bool,
     form: str,
+    report: str | None,
     system: str | None,
     shape: Sequence[str],
     **devices: Any,
 ) -> int:
+    check_report(report)
     entries, origins = _entries(words, models, shape)
     launch = entries[0].launch
     if contexts:
@@ -125,6 +129,10 @@ def command(
             progress=progress,
         )
     _show(printer, table, "json" if printer.json else form)
+    if report is not None:
+        from kvwise.report import table_report  # noqa: PLC0415
+
+        write_report(printer, report, table_report(table))
     return 0
 
 

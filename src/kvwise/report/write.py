@@ -9,10 +9,12 @@ from pathlib import Path
 
 from kvwise.errors import SourceError, UsageError
 from kvwise.export import files
+from kvwise.plan.table_report import COLUMNS
 from kvwise.report import draw, markdown, page
 from kvwise.report.document import Report, word
 from kvwise.results.files import HEAD
 
+_HEADS = (HEAD.encode(), ",".join(COLUMNS).encode())
 _START = 4096
 """Bytes of a file that tell whether it is a report."""
 
@@ -54,7 +56,7 @@ FORMATS = {
     "html": Format(_page, lambda start: page.MARK.encode() in start, drawn=True),
     "md": Format(_markdown, lambda start: start.startswith(markdown.MARK.encode())),
     "png": Format(_png, draw.is_signed, drawn=True),
-    "csv": Format(_csv, lambda start: start.startswith(HEAD.encode())),
+    "csv": Format(_csv, lambda start: start.startswith(_HEADS)),
     "json": Format(_json, lambda start: b'"kvwise/' in start),
 }
 """By the end of a file's name."""
