@@ -30,8 +30,8 @@ ROOM = MIB
 WIDER = {
     "bailingmoe3": 200, "bitnet": 200, "deepseek32": 200, "deepseek4": 150, "dots3note": 200,
     "gemma3n": 300, "gemma4": 200, "glm-dsa": 200, "kimi-k3": 150, "kimi-linear": 200,
-    "minicpm3": 200, "minimax-m3": 200, "nemotron_h_moe": 150, "qwen3next": 150, "qwen35": 150,
-    "qwen35moe": 150,
+    "minicpm3": 200, "minimax-m3": 200, "mamba2": 125, "nemotron_h_moe": 300, "qwen3next": 150,
+    "qwen35": 150, "qwen35moe": 150, "qwen3tts": 150,
 }  # fmt: skip
 """Architectures with more side by side than the form knows: their bound is so many per cent."""
 
@@ -60,9 +60,10 @@ def bound(  # noqa: PLR0917  (the order of `compute`)
 ) -> list[int] | None:
     """Bytes per device, the host last, that `compute` never exceeds; None where there is no bound.
 
-    There is none for contexts of MTP layers and architectures without a graph of their own.
+    There is none for contexts of MTP layers, encoders with decoders, and architectures without a
+    graph of their own.
     """
-    if context.mtp or model.architecture not in BUILDERS:
+    if context.mtp or model.has_encoder or model.architecture not in BUILDERS:
         return None
     family = replace(
         context, n_ctx=0, n_ctx_seq=0, n_batch=0, n_ubatch=0, n_outputs_max=0, notes=()

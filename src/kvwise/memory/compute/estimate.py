@@ -16,14 +16,14 @@ from kvwise.memory.compute.reserve import Job, sizes
 from kvwise.units import MIB
 
 F32_SIZE = 4
-MARGIN = 15
-SMALL = 3 * MIB
+MARGIN = 19
+SMALL = 4 * MIB
 """Thousandths and bytes by which a near graph's figure is raised, at most."""
 
 ALIVE = 4
 """Results of unknown parts that may stand beside the known ones at once."""
 
-STRANGE = 4
+STRANGE = 2
 """A closed form is raised by one part of so many: what no graph is near to has parts of its own.
 
 These three and `nearest.SHARE` were chosen by leaving out one architecture after the other
@@ -43,10 +43,10 @@ def estimate(
     found: list[int] = []
     if not job.context.mtp:
         for near in nearest(job.model, frozenset(without)):
-            graph = attempt(job, near.architecture, batch)
+            graph = attempt(job, near.build, batch)
             if graph is None:
                 continue
-            room = ALIVE * near.missing * batch.n_tokens * F32_SIZE
+            room = ALIVE * near.missing * batch.n_tokens * F32_SIZE * job.placement.sched_copies
             made = [
                 _roomy(job, batch, n + room) if n else 0 for n in sizes(job, graph, pinned=pinned)
             ]

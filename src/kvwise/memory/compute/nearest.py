@@ -2,41 +2,54 @@
 
 A graph is near when it can be built from the model's weights, reads and writes all its caches,
 and leaves little of what is loaded unused. Often one leaves nothing unused: then the unknown
-architecture differs from a known one in order or in scales at most.
+architecture differs from a known one in order or in scales at most. Where every known graph leaves
+something unused one put together from the weights of each layer may not (`families/composed.py`).
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from kvwise.device import Device
 from kvwise.errors import KvwiseError
 from kvwise.gguf.header import Tensor as Weight
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory.cache import caches
 from kvwise.memory.compute.builder import Batch
-from kvwise.memory.compute.families import BUILDERS
+from kvwise.memory.compute.families import BUILDERS, Build
 from kvwise.memory.compute.graph import Graph
 from kvwise.memory.compute.reserve import Job, graph_of, job, sizes
 from kvwise.memory.compute.unused import unused
 from kvwise.memory.context import resolve
-from kvwise.memory.placement import place
+from kvwise.memory.placement import place, select
+from kvwise.units import GIB
 
 PROBE = Launch(n_ctx=4096, n_batch=512)
-PROBES = (Batch(512, 1, 512), Batch(512, 1, 1))
-"""Graphs are compared on the processor: once where logits are large, once where they are not."""
+_GPU = Device("probe", "cuda", total_bytes=64 * GIB, free_bytes=64 * GIB)
+PROBES: tuple[tuple[Launch, tuple[Device, ...], Batch], ...] = (
+    (PROBE, (), Batch(512, 1, 512)),
+    (PROBE, (), Batch(512, 1, 1)),
+    (PROBE, (_GPU, _GPU), Batch(512, 1, 1)),
+    (replace(PROBE, offload_kqv=False, flash_attn="off"), (_GPU,), Batch(512, 1, 1)),
+)
+"""Where graphs are compared: on the processor, where logits are large and where they are not; on
+two GPUs, where copies of what they hand on count; with the cache on the host."""
 
-FAR = 0.5
+ODD = frozenset({"chameleon"})
+"""Architectures whose graph has parts that no weight shows: nothing else is like them."""
+
+FAR = 0.3
 """Part of what the widest layer makes above which a graph that leaves it unused is not near."""
 
 OTHERS = 2
 """Weights that a graph may leave unused more than the nearest one does."""
 
-SHARE = 0.07
+SHARE = 0.0
 """Part of the near graphs that may be larger than the chosen one: they have extras of their own."""
 
 _LAYER = re.compile(r"^(?:[a-z]+\.)?[a-z]+\.(\d+)\.")
@@ -44,70 +57,100 @@ _LAYER = re.compile(r"^(?:[a-z]+\.)?[a-z]+\.(\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A known architecture, and elements per token of the weights that its graph leaves unused."""
+    """A known graph, and elements per token of the weights that it leaves unused."""
 
     architecture: str
     missing: int
+    build: Build = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """How well a graph fits: width of what it leaves unused, how many weights, its operations."""
+
+    missing: int
+    count: int
+    kind: int
+    build: Build
 
 
 @lru_cache(maxsize=64)
 def nearest(model: Model, without: Collection[str] = ()) -> tuple[Near, ...]:
-    """Up to two architectures whose graphs are nearest; none when no graph is near.
+    """The nearest graphs, each the largest somewhere; none when no graph is near.
 
     `without`: architectures that are not to be used (tests leave the model's own out).
     """
     try:
-        work = _work(model)
+        work = _work(model, PROBE, ())
     except KvwiseError:
         return ()
-    near: dict[str, tuple[int, int, int]] = {}
-    for name in BUILDERS:
-        graph = None if name in without else attempt(work, name, PROBES[0])
-        if graph is not None and _uses_caches(work, graph):
-            left = unused(model, work.weights, graph.weights, logits=True)
-            kind = hash(tuple(node.op for node in graph.nodes))
-            near[name] = (width_of(model, left), len(left), kind)
-    if not near:
-        return ()
-    missing, count, _ = min(near.values())
-    if missing > FAR * width_of(model, work.weights.where):
+    from kvwise.memory.compute.families import composed  # noqa: PLC0415  (rarely needed)
+
+    known = {name: BUILDERS[name] for name in BUILDERS if name not in {*without, *ODD}}
+    near = _fits(work, known | composed.rows(without))
+    best = min(((fit.missing, fit.count) for fit in near.values()), default=None)
+    if best is None or best[0] > FAR * width_of(model, work.weights.where):
         return ()
     groups: dict[int, list[str]] = defaultdict(list)
-    for name, (width, unlike, kind) in near.items():
-        if width == missing and unlike <= count + OTHERS:
-            groups[kind].append(name)
-    return tuple(Near(name, missing) for name in _largest(work, list(groups.values())))
+    for name, fit in near.items():
+        if fit.missing == best[0] and fit.count <= best[1] + OTHERS:
+            groups[fit.kind].append(name)
+    chosen = _largest(model, [[(name, near[name].build) for name in g] for g in groups.values()])
+    return tuple(Near(name, best[0], near[name].build) for name in chosen)
 
 
-def _largest(work: Job, groups: list[list[str]]) -> list[str]:
-    """For each probe the architecture whose graph is largest, but for a few outliers.
+def _fits(work: Job, builds: Mapping[str, Build]) -> dict[str, _Fit]:
+    """Those that the model has a graph of, with all of its caches."""
+    found: dict[str, _Fit] = {}
+    for name, build in builds.items():
+        graph = attempt(work, build, PROBES[0][2])
+        if graph is not None and _uses_caches(work, graph):
+            left = unused(work.model, work.weights, graph.weights, logits=True)
+            kind = hash(tuple(node.op for node in graph.nodes))
+            found[name] = _Fit(width_of(work.model, left), len(left), kind, build)
+    return found
 
-    The architectures of a group have graphs of the same operations.
+
+def _largest(model: Model, groups: list[list[tuple[str, Build]]]) -> list[str]:
+    """For each probe and backend the architecture whose graph is largest, but for a few outliers.
+
+    The architectures of a group have graphs of the same operations. Where there are none but
+    composed ones, all of them count.
     """
+    names = [name for group in groups for name, _ in group]
+    if all(name.startswith("(") for name in names):
+        return names
     chosen: dict[str, None] = {}
-    for probe in PROBES:
-        found: list[tuple[int, str]] = []
-        for names in groups:
-            graph = attempt(work, names[0], probe)
+    for launch, devices, probe in PROBES:
+        try:
+            work = _work(model, launch, devices)
+        except KvwiseError:
+            continue
+        found: list[tuple[list[int], str]] = []
+        for group in groups:
+            name, build = group[0]
+            graph = attempt(work, build, probe)
             if graph is not None:
-                found += [(sizes(work, graph, pinned=False)[0], names[0])] * len(names)
-        found.sort(key=lambda row: -row[0])
-        if found:
-            chosen[found[int(SHARE * len(found))][1]] = None
+                found += [(sizes(work, graph, pinned=False), name)] * len(group)
+        for backend in range(len(work.backends)):
+            found.sort(key=lambda row, backend=backend: -row[0][backend])  # type: ignore[misc]
+            if found:
+                chosen[found[int(SHARE * len(found))][1]] = None
     return list(chosen)
 
 
-def _work(model: Model) -> Job:
-    placement = place(model, PROBE, ())
-    context = resolve(model, PROBE, placement, ())
-    kept = caches(model, context, placement, ())
-    return job(model, context, placement, kept, PROBE, ())
+def _work(model: Model, launch: Launch, devices: tuple[Device, ...]) -> Job:
+    chosen = select(launch, devices)
+    placement = place(model, launch, chosen)
+    context = resolve(model, launch, placement, chosen)
+    kept = caches(model, context, placement, chosen)
+    return job(model, context, placement, kept, launch, chosen)
 
 
-def attempt(work: Job, name: str, batch: Batch) -> Graph | None:
+def attempt(work: Job, build: Build, batch: Batch) -> Graph | None:
     """The graph of another architecture for this model; None when the model has no such graph."""
     try:
-        return graph_of(work, BUILDERS[name], batch)
+        return graph_of(work, build, batch)
     except Exception:  # noqa: BLE001  (a builder made for other models may fail in any way)
         return None
 

@@ -35,7 +35,7 @@ def _build(b: Builder, *, next_: bool) -> None:
         cur = norm.layer(b, x, il, "attn_norm")
         b.expand(cur)
         if b.model.is_recr(il):
-            cur = _linear_attention(b, cur, il, next_=next_)
+            cur = delta_net(b, cur, il, next_=next_)
         else:
             cur = attend(b, cur, il, next_=next_)
         if il == b.n_layer - 1 and picks_in_last(b, how):
@@ -67,7 +67,7 @@ def attend(b: Builder, x: Tensor, il: int, *, next_: bool) -> Tensor:
     return linear(b, cur, il, "attn_output", bias=False)
 
 
-def _linear_attention(b: Builder, x: Tensor, il: int, *, next_: bool) -> Tensor:
+def delta_net(b: Builder, x: Tensor, il: int, *, next_: bool) -> Tensor:
     model, steps, n_seqs = b.model, recurrent.sequence_tokens(b), b.n_seqs
     heads_v = model.ssm_dt_rank
     sizes = (model.ssm_d_state, model.ssm_n_group, model.ssm_d_inner // heads_v, heads_v)

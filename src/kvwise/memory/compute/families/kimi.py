@@ -30,7 +30,7 @@ LINEAR = Kda("softplus", ("ssm_g_a", "ssm_g_b"))
 LING = Kda("bounded", ("ssm_g_a",), apart=False)
 
 
-def _latent(b: Builder, x: Tensor, il: int, *, turn: bool = False) -> Tensor:
+def attended(b: Builder, x: Tensor, il: int, *, turn: bool = False) -> Tensor:
     """Latent attention without its projection; Kimi's carries no positions."""
     size = latent.sizes(b, il)
     q = latent.queries(b, x, il)
@@ -60,7 +60,7 @@ def _kimi_linear(b: Builder) -> None:
         if b.model.is_recr(il):
             cur = kda(b, cur, il, LINEAR)
         else:
-            cur = linear(b, _latent(b, cur, il), il, "attn_output", bias=False)
+            cur = linear(b, attended(b, cur, il), il, "attn_output", bias=False)
         if il == b.n_layer - 1:
             cur, x = last_rows(b, cur, x)
         x = ops.add(cur, x)
@@ -78,7 +78,7 @@ def _ling3(b: Builder) -> None:
             cur = kda(b, normed, il, LING)
         else:
             value, heads, n = b.model.n_embd_head_v_mla, b.model.n_head[0], b.n_tokens
-            cur = ops.reshape(_latent(b, normed, il, turn=True), value, heads, n)
+            cur = ops.reshape(attended(b, normed, il, turn=True), value, heads, n)
             gate = ops.mul_mat(b.need(il, "attn_gate.weight"), normed)
             cur = ops.mul(cur, ops.unary("SIGMOID", ops.reshape(gate, 1, heads, n)))
             cur = ops.cont(cur, value * heads, n)
@@ -149,7 +149,7 @@ def _k3_attention(b: Builder, x: Tensor, il: int) -> Tensor:
     if b.model.is_recr(il):
         bounded = b.model.kda_gate_lower_bound > -inf
         return kda(b, x, il, Kda("negated" if bounded else "softplus", ("ssm_g",), every=True))
-    cur = _latent(b, x, il)
+    cur = attended(b, x, il)
     gate = b.w(il, "attn_gate.weight")
     if gate is not None:
         cur = ops.mul(cur, ops.unary("SIGMOID", ops.mul_mat(gate, x)))

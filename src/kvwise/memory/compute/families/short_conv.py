@@ -31,7 +31,7 @@ def _lfm2(b: Builder) -> None:
     x = start(b, how)
     for il in range(b.n_layer):
         cur = norm.layer(b, x, il, "attn_norm")
-        cur = _short_conv(b, cur, il) if b.model.is_recr(il) else self_attention(b, cur, il, attn)
+        cur = short_conv(b, cur, il) if b.model.is_recr(il) else self_attention(b, cur, il, attn)
         if il == b.n_layer - 1:
             cur, x = last_rows(b, cur, x)
         x = ops.add(x, cur)
@@ -44,7 +44,7 @@ def _lfm2(b: Builder) -> None:
         output.hand_out(b, output.logits(b, cur, bias=False))
 
 
-def _short_conv(b: Builder, x: Tensor, il: int) -> Tensor:
+def short_conv(b: Builder, x: Tensor, il: int) -> Tensor:
     """A gated convolution over the last few tokens, without activation."""
     steps, n_seqs, taps = recurrent.sequence_tokens(b), b.n_seqs, b.model.n_shortconv_l_cache
     x = ops.reshape(x, x.ne[0], steps, n_seqs)
