@@ -21,7 +21,7 @@ from kvwise.engine.perplexity import (
 from kvwise.errors import EngineError
 
 REAL = Path(__file__).parent / "logs" / "perplexity-b10605.txt"
-"""stdout of `llama-perplexity --kl-divergence`, SmolLM2 135M Q4_1, q8_0/q8_0."""
+"""stdout of `llama-perplexity --kl-divergence`: SmolLM2 135M Q4_1, f16, -ub 128 against 512."""
 
 MILLIONTHS = st.integers(0, 10**9).map(lambda number: number / 10**6)
 THOUSANDTHS = st.integers(0, 100_000).map(lambda number: number / 1000)
@@ -72,6 +72,13 @@ def statistics_(draw: st.DrawFn) -> Statistics:
 @given(statistics_())
 def test_what_is_printed_is_read(found: Statistics) -> None:
     assert asdict(read_statistics(tables(found))) == pytest.approx(asdict(found), abs=1e-9)
+
+
+def test_real_tables() -> None:
+    found = read_statistics(REAL.read_text(encoding="utf-8"))
+    assert found.kl_mean == 1e-06
+    assert found.same_top == pytest.approx(1.0)
+    assert found.ppl_ratio_error is None
 
 
 @given(statistics_(), st.data())

@@ -82,9 +82,9 @@ def noise_of(base: Launch) -> Launch:
     return replace(base, n_ubatch=other)
 
 
-def other_noise_of(base: Launch) -> Launch | None:
-    """Where the batch changes nothing: the base without flash attention. None where it is off."""
-    return None if base.flash_attn == "off" else replace(base, flash_attn="off")
+def other_noise_of(base: Launch) -> Launch:
+    """Where the batch changes nothing: attention computed the other way."""
+    return replace(base, flash_attn="on" if base.flash_attn == "off" else "off")
 
 
 def units(found: Sequence[Setting], prompts: Sequence[Prompt]) -> Iterator[Unit]:
