@@ -54,6 +54,13 @@ def test_the_context_holds_the_longest_test_and_one_token_more() -> None:
     assert case.launch.n_ctx == 1000
 
 
+def test_slots_that_share_a_context_get_one_each() -> None:
+    one, four = cases("np=1,4")
+    assert (one.launch.n_ctx, four.launch.n_ctx) == (768, 4 * 768)
+    (case,) = cases("np=4", Launch(kv_unified=True))
+    assert case.launch.n_ctx == 768
+
+
 def test_the_matrix_begins_with_the_six_and_has_every_pair_once() -> None:
     (axis,) = matrix("kv")
     pairs = [tuple(text.split("/")) for text, _, _ in axis.values]

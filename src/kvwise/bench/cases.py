@@ -252,7 +252,11 @@ def _launch(
         extra = _with_words(extra, words)
     if "load_mode" in fields:
         fields["mmap"] = fields["load_mode"] in ("auto", "mmap", "mmap+mlock")
-    return change(replace(base, extra=extra), **fields)
+    launch = change(replace(base, extra=extra), **fields)
+    slots = 1 if launch.kv_unified else launch.n_seq_max
+    if n_ctx is not None and slots > 1 and launch.n_ctx == n_ctx:  # it is divided among them
+        launch = change(launch, n_ctx=n_ctx * slots)
+    return launch
 
 
 def _with_words(extra: tuple[str, ...], words: tuple[str, ...]) -> tuple[str, ...]:

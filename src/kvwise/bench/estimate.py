@@ -139,7 +139,7 @@ def _commands(sweep: Sweep) -> list[str]:
             tests = each.tests_at(depths(each)[0])
             argv = ToolVisit(
                 model.path, each.case.launch, means.bench, means.threads, tests,
-                sweep.repetitions, 0, means.free_cores, means.cpu_only,
+                sweep.repetitions, 0, 0, means.cpu_only,
             ).argv()  # fmt: skip
         else:
             argv = command(model.path, each.case.launch, means.engine, means.run)

@@ -88,7 +88,8 @@ def _one(
         machine=machine,
         engine=engine,
         model=model,
-        settings=settings_seen(line.case.launch) | {"threads": sweep.means.threads},
+        settings=settings_seen(line.case.launch)
+        | {"threads": sweep.means.threads_of(line.case.launch)},
         test={
             "metric": test.kind,
             "n_prompt": test.tokens if prompt else 0,

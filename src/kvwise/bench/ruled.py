@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 from kvwise.bench.cases import Case, Task
@@ -18,6 +19,7 @@ from kvwise.engine.server import command
 from kvwise.engine.settings import Run
 from kvwise.errors import KvwiseError, Refused
 from kvwise.gguf.model import Model
+from kvwise.launch import Launch
 from kvwise.memory.account import account
 from kvwise.memory.ledger import Ledger, Line
 from kvwise.options.kinds import BENCH_CACHE_TYPES
@@ -41,10 +43,19 @@ class Means:
     cores: int
     fixed_ctx: bool = False
 
-    @property
-    def free_cores(self) -> int:
-        """Cores that the engine leaves to others."""
-        return max(0, self.cores - self.threads)
+    def threads_of(self, launch: Launch) -> int:
+        """Threads of a setting: -t may be one of those that vary."""
+        words = launch.extra
+        asked = [
+            value
+            for flag, value in pairwise(words)
+            if flag in ("-t", "--threads") and value.isdecimal()
+        ]
+        return int(asked[-1]) if asked and int(asked[-1]) else self.threads
+
+    def free_cores(self, launch: Launch) -> int:
+        """Cores that a setting leaves to others."""
+        return max(0, self.cores - self.threads_of(launch))
 
     @property
     def cpu_only(self) -> bool:
@@ -114,8 +125,10 @@ def _held(
     """Tests that a slot can hold, and the others: a server caps its slots at what the model was
     trained for; llama-bench does not."""
     most = model.n_ctx_train if way == "server" and model.n_ctx_train else 1 << 40
-    if case.launch.n_ctx:
-        most = min(most, case.launch.n_ctx)
+    launch = case.launch
+    if launch.n_ctx:
+        slots = 1 if launch.kv_unified else launch.n_seq_max
+        most = min(most, launch.n_ctx // slots)
     fits = tuple(test for test in tests if test.context <= most)
     return fits, tuple(test for test in tests if test not in fits)
 

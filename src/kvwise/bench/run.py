@@ -163,15 +163,15 @@ class _Work:
     def _visit(self, unit: Unit) -> ServerVisit | ToolVisit:
         sweep, ruled, means = self.sweep, unit.ruled, self.sweep.means
         model = sweep.models[ruled.case.model]
-        tests = ruled.tests_at(unit.depth)
+        tests, launch = ruled.tests_at(unit.depth), ruled.case.launch
         if ruled.way == "llama-bench" and means.bench is not None:
             return ToolVisit(
-                model.path, ruled.case.launch, means.bench, means.threads, tests, unit.times,
-                sweep.retries, means.free_cores, means.cpu_only,
+                model.path, launch, means.bench, means.threads, tests, unit.times,
+                sweep.retries, means.free_cores(launch), means.cpu_only,
             )  # fmt: skip
         return ServerVisit(
-            model.path, ruled.case.launch, means.engine, means.run, Tokens.of(model, unit.visit),
-            tests, unit.times, sweep.retries, means.free_cores,
+            model.path, launch, means.engine, means.run, Tokens.of(model, unit.visit),
+            tests, unit.times, sweep.retries, means.free_cores(launch),
             () if means.cpu_only else tests,
         )  # fmt: skip
 
