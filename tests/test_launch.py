@@ -205,3 +205,9 @@ def test_reading_costs_no_surprise_on_twins() -> None:
     one = read(["--keep", "5", "-t", "4"], environ={"LLAMA_ARG_PORT": "1"}).launch
     two = read(["--port", "1", "--keep", "5"], environ={"LLAMA_ARG_THREADS": "4"}).launch
     assert one == two
+
+
+def test_a_launch_made_in_python_has_the_build_of_the_zoo() -> None:
+    assert Launch().build == Launch.parse(["-c", "4096"]).build == "b10605"
+    assert Launch.parse([], build="b11549").build == "b11549"
+    assert Launch.parse(["--engine-build", "b11549"]).build == "b11549"

@@ -12,7 +12,12 @@ from typing import Any, Self
 
 TOOLS = ("llama-server", "llama-cli", "llama-bench")
 ZOO_BUILD = "b10605"
-"""What the zoo was measured with, and the tables of options were compared with."""
+"""What the zoo was measured with, and the tables of options were compared with.
+
+The default of a `Launch` made in Python too: a program's figures stay what they are when an engine
+is installed beside it or kvwise learns a newer build. The commands look for the engine at hand
+instead (docs/builds.md).
+"""
 
 
 @dataclass(frozen=True, slots=True)
