@@ -135,12 +135,10 @@ def kill(bench: list[str], kills: int, seed: int) -> tuple[list[dict[str, Any]],
     seen: list[dict[str, Any]] = []
     for number in range(kills):
         process = subprocess.Popen(bench, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait = source.uniform(0.01, 1.5)
+        wait, early = source.uniform(0.0, 3.0), source.random() < 0.15
         begun = len(starts(bench))
-        while process.poll() is None and len(starts(bench)) == begun:  # most time is importing
-            time.sleep(0.005)
-            if source.random() < 0.001:
-                break  # now and then before the first start
+        while not early and process.poll() is None and len(starts(bench)) == begun:
+            time.sleep(0.01)  # until its first start: most of the time goes into importing
         try:
             process.wait(wait)
         except subprocess.TimeoutExpired:
