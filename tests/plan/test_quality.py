@@ -17,7 +17,7 @@ from .setup import RAM, gpu, model
         (0.0002, 0.995, "lossless"),
         (0.0002, None, "lossless"),
         (0.005, 0.995, "high"),
-        (0.0002, 0.98, "high"),
+        (0.0002, 0.97, "high"),
         (0.05, 0.98, "medium"),
         (0.05, 0.749, "low"),
         (0.5, None, "low"),

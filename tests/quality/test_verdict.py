@@ -22,15 +22,15 @@ FINE = Outcome("prose", 100, 12, False, None, False, None, False, False, None)
 
 def test_noise_is_taken_off_before_judging() -> None:
     assert verdict(SMOLLM2).name == "lossless"
-    assert verdict(replace(SMOLLM2, noise=0.0, noise_agreement=None)).name == "medium"
+    assert verdict(replace(SMOLLM2, noise=0.0, noise_agreement=None)).name == "high"
 
 
 @pytest.mark.parametrize(
     ("divergence", "agreement", "expected"),
     [
-        (0.0, 1.0, "lossless"), (0.001, 0.99, "lossless"), (0.0011, 1.0, "high"),
-        (0.0, 0.989, "high"), (0.01, 0.97, "high"), (0.05, 0.99, "medium"),
-        (0.0, 0.9, "medium"), (0.11, 1.0, "broken"), (0.0, 0.89, "broken"),
+        (0.0, 1.0, "lossless"), (0.001, 0.98, "lossless"), (0.0011, 1.0, "high"),
+        (0.0, 0.979, "high"), (0.01, 0.94, "high"), (0.05, 0.99, "medium"),
+        (0.0, 0.82, "medium"), (0.11, 1.0, "broken"), (0.0, 0.81, "broken"),
         (0.0, None, "lossless"),
     ],
 )  # fmt: skip
