@@ -27,9 +27,9 @@ class Words:
 
 
 def cut(
-    path: Path, rules: Rules, words: Words | None = None, known: Known | None = None,
-    encoding: str = "utf-8",
+    path: Path, rules: Rules, words: Words | None = None, known: Known | None = None, *,
+    encoding: str = "utf-8", headings: Sequence[int] = (),
 ) -> list[Chunk]:  # fmt: skip
     """All chunks of a file."""
     with Window(Text(path, encoding)) as window:
-        return list(Chunker(window, words or Words(rules.special), rules, known))
+        return list(Chunker(window, words or Words(rules.special), rules, known, headings))

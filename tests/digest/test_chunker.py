@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,9 @@ def test_chunks_cover_a_text(
     data = text.encode()
     path.write_bytes(data)
     words = Words(special)
-    chunks = cut(path, Rules(limit, special, overlap, name), words)
+    dice = random.Random(text)
+    places = {len(text[: dice.randint(1, len(text))].encode()) for _ in range(3) if text}
+    chunks = cut(path, Rules(limit, special, overlap, name), words, headings=sorted(places))
     end = 0
     for number, chunk in enumerate(chunks):
         assert chunk.seq == number
@@ -90,6 +93,28 @@ def test_chinese_ends_with_its_own_stops(tmp_path: Path) -> None:
     assert all(chunk.text[-1] in "。！？" for chunk in chunks)
     data = path.read_bytes()
     assert all(data[c.start : c.end].decode("gb18030") == c.text for c in chunks)
+
+
+def test_a_chunk_that_is_not_too_empty_ends_before_a_heading(tmp_path: Path) -> None:
+    path = tmp_path / "t.md"
+    text = "# One\n" + "A sentence here. " * 8 + "\n# Two\n" + "Another one. " * 30
+    path.write_text(text)
+    second = text.index("# Two")
+    chunks = cut(path, Rules(60), headings=[0, second])
+    assert chunks[0].end == second
+    assert chunks[1].text.startswith("# Two")
+    late = cut(path, Rules(120), headings=[0, second])  # a third of it is too little to end
+    assert late[0].end > second
+    assert cut(path, Rules(60, borders="none"), headings=[0, second])[0].end != second
+
+
+def test_headings_are_found_in_any_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "t.md"
+    text = "\u7b2c\u4e00\u3002" * 20 + "\n# \u4e8c\n" + "\u7b2c\u4e8c\u3002" * 20
+    path.write_text(text, encoding="gb18030")
+    heading = len(text[: text.index("#")].encode("gb18030"))
+    chunks = cut(path, Rules(40), encoding="gb18030", headings=[heading])
+    assert heading in [chunk.start for chunk in chunks]
 
 
 def test_abbreviations_end_no_sentence() -> None:

@@ -63,14 +63,16 @@ def show_plan(
 
 def _counted(session: Session, source: Source, encoding: str | None) -> Counted:
     from kvwise.digest.chunker import Chunker  # noqa: PLC0415
-    from kvwise.digest.extract import prepare  # noqa: PLC0415
+    from kvwise.digest.extract import headings, prepare  # noqa: PLC0415
     from kvwise.digest.reading import Window  # noqa: PLC0415
 
     chunks = tokens = 0
     with tempfile.TemporaryDirectory() as folder:
-        text, _ = prepare(source.path, Path(folder), source.name, encoding)
+        text, marks = prepare(source.path, Path(folder), source.name, encoding)
         with Window(text) as window:
-            for chunk in Chunker(window, session.tokenizer, session.rules):
+            for chunk in Chunker(
+                window, session.tokenizer, session.rules, headings=headings(marks)
+            ):
                 chunks, tokens = chunks + 1, tokens + chunk.tokens
     return Counted(source, chunks, tokens)
 

@@ -8,10 +8,12 @@ behind them; a full stop after a capital letter alone or after a common abbrevia
 from __future__ import annotations
 
 import re
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-ANYWHERE, WORD, SENTENCE, PARAGRAPH = 0, 1, 2, 3
+ANYWHERE, WORD, SENTENCE, PARAGRAPH, HEADING = 0, 1, 2, 3, 4
 """Ranks of a border, weakest first."""
 
 BORDERS = {"none": WORD, "sentence": SENTENCE, "paragraph": PARAGRAPH}
@@ -57,6 +59,25 @@ def segments(text: str, *, whole: bool) -> list[Segment]:
     if whole and start < len(text):
         found.append(Segment(len(text) - start, PARAGRAPH))
     return found
+
+
+def split(found: Sequence[Segment], cuts: Sequence[int]) -> list[Segment]:
+    """The same segments, with a border of rank HEADING at each of `cuts`: characters from their
+    start, ascending."""
+    made: list[Segment] = []
+    left = deque(cuts)
+    start = 0
+    for segment in found:
+        end = start + segment.length
+        while left and left[0] <= end:
+            cut = left.popleft()
+            if cut > start:
+                made.append(Segment(cut - start, HEADING))
+                start = cut
+        if end > start:
+            made.append(Segment(end - start, segment.rank))
+        start = end
+    return made
 
 
 def words(text: str, rank: int = WORD) -> list[Segment]:

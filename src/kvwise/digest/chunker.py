@@ -5,22 +5,36 @@ whose tokens are counted many at a time. A chunk takes as many segments as fit, 
 strongest border asked for if there is one in its later part, and is then tokenised as a whole, with
 what the model adds: that number is what counts, whatever its parts added up to. A chunk whose text
 is known from before is taken as it was, without asking the tokenizer (see `Known`).
+
+A heading is the strongest border: a chunk that is not too empty ends before one.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Protocol
 
-from kvwise.digest.borders import BORDERS, SENTENCE, WORD, Segment, parts, segments, words
+from kvwise.digest.borders import (
+    BORDERS,
+    HEADING,
+    SENTENCE,
+    WORD,
+    Segment,
+    parts,
+    segments,
+    split,
+    words,
+)
 from kvwise.digest.reading import Window
 from kvwise.errors import UsageError
 
 _LOOKED_AT = 1 << 15  # characters segmented and counted at a time
 _LEAST = {"paragraph": 0.5, "sentence": 0.35}
 """How full a chunk must be for its last such border to be preferred to a later weaker one."""
+_LEAST_BEFORE_HEADING = 0.35  # of the limit
 _TRIES = 12
 
 
@@ -97,13 +111,15 @@ class Chunk:
 
 
 class Chunker:
-    """Iterate over it once."""
+    """Iterate over it once. `headings` = byte offsets at which they start, ascending."""
 
     def __init__(
-        self, window: Window, tokenizer: Tokenizer, rules: Rules, known: Known | None = None
-    ) -> None:
+        self, window: Window, tokenizer: Tokenizer, rules: Rules, known: Known | None = None,
+        headings: Sequence[int] = (),
+    ) -> None:  # fmt: skip
         self._window, self._tokenizer, self._rules = window, tokenizer, rules
         self._known = known if known is not None and known.any() else None
+        self._headings = headings if BORDERS[rules.borders] > WORD else ()
         self._segments: list[Segment] = []
         self._tokens: list[int] = []  # of each segment
         self._counted = 0  # characters that the segments cover
@@ -176,8 +192,21 @@ class Chunker:
             size *= 2
         if self._rules.borders == "none":
             found = self._split(found, self._counted)
-        self._add(found)
+        self._add(self._with_headings(found))
         return True
+
+    def _with_headings(self, found: list[Segment]) -> list[Segment]:
+        """The segments that come next, with borders before headings."""
+        if not self._headings:
+            return found
+        window, start = self._window, self._counted
+        end = start + sum(each.length for each in found)
+        first = window.offset + window.size(start)
+        last = first + window.size(end, start)
+        inside = self._headings[
+            bisect_right(self._headings, first) : bisect_right(self._headings, last)
+        ]
+        return split(found, window.chars(inside, start, end)) if inside else found
 
     def _add(self, found: list[Segment]) -> None:
         counts = self._tokenizer.counts(self._texts(found, self._counted))
@@ -228,9 +257,15 @@ class Chunker:
     def _border(self, most: int) -> int:
         """The number of segments up to the border preferred."""
         wanted = BORDERS[self._rules.borders]
-        if most == len(self._segments) or wanted == WORD:
+        if wanted == WORD:
             return most
         filled = list(accumulate(self._tokens[:most]))
+        enough = _LEAST_BEFORE_HEADING * (self._rules.limit - self._rules.special)
+        for number in range(1, most + 1):
+            if self._segments[number - 1].rank == HEADING and filled[number - 1] >= enough:
+                return number
+        if most == len(self._segments):
+            return most
         for rank, name in ((wanted, self._rules.borders), (SENTENCE, "sentence")):
             least = _LEAST[name] * filled[-1]
             for number in range(most, 0, -1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -89,6 +90,19 @@ class Window:
         if text.isascii() and self._about.encoding in ("utf-8", "ascii"):
             return len(text)
         return len(text.encode(self._about.encoding, self._about.errors))
+
+    def chars(self, offsets: Sequence[int], start: int, end: int) -> list[int]:
+        """Characters from `start` to each of some byte offsets (ascending) before the character
+        `end`."""
+        data = self._text[start:end].encode(self._about.encoding, self._about.errors)
+        at = self.offset + self.size(start)
+        counts, number, last = [], 0, 0
+        for offset in offsets:
+            part = data[last : offset - at]
+            number += len(part.decode(self._about.encoding, self._about.errors))
+            counts.append(number)
+            last = offset - at
+        return counts
 
     def advance(self, chars: int) -> None:
         """Leave the first `chars` behind."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvwise.digest.chunker import Chunk, Chunker, Rules, Tokenizer
-from kvwise.digest.extract import Marks, Place, kind_of, prepare
+from kvwise.digest.extract import Marks, Place, headings, kind_of, prepare
 from kvwise.digest.reading import Window
 from kvwise.digest.shelf import FINISHED, RUNNING, Document, KnownChunks, Shelf, key_of
 from kvwise.digest.sources import Source
@@ -128,10 +128,11 @@ class Digest:
         )  # fmt: skip
         size = max(1, text.path.stat().st_size)
         known = KnownChunks(self._shelf, source.name)
-        marks, count = Marks(marks_file), 0
+        marks, starts, count = Marks(marks_file), headings(marks_file), 0
         with Window(text) as window:
-            for chunk in Chunker(window, self._tokenizer, self._rules, known):
-                self._take(source.name, chunk, marks.at(chunk.start), threads)
+            for chunk in Chunker(window, self._tokenizer, self._rules, known, starts):
+                place = marks.of(chunk.start, chunk.end)
+                self._take(source.name, chunk, place, threads)
                 count = chunk.seq + 1
                 self._tell(source, chunk.end / size)
         marks.close()

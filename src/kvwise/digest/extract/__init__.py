@@ -11,7 +11,9 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -108,35 +110,45 @@ def _write_marks(path: Path, found: Iterator[tuple[int, Piece]]) -> None:
     part.replace(path)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Place:
-    """Where a byte of a text is: asked in ascending order."""
+    """Where a stretch of text is: the headings above most of it, the page on which it begins."""
 
     section: str = ""
     page: int | None = None
 
 
 class Marks:
-    """The headings and pages of a text, read as the chunks pass by."""
+    """The headings and pages of a text, read as the chunks pass by, in ascending order."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open(encoding="utf-8")
         self._next = self._read()
         self._titles: list[tuple[int, str]] = []
-        self._page: int | None = None
+        self._places = deque([(0, Place())])  # each from a byte on
 
-    def at(self, offset: int) -> Place:
-        """The headings above `offset`, outermost first, and its page."""
-        while self._next is not None and self._next[0] <= offset:
-            _, heading, page = self._next
-            if heading is not None:
-                level, title = heading
-                self._titles = [each for each in self._titles if each[0] < level]
-                self._titles.append((level, title))
-            if page is not None:
-                self._page = page
+    def of(self, start: int, end: int) -> Place:
+        """Of the bytes `start` to `end`."""
+        while self._next is not None and self._next[0] < max(end, start + 1):
+            self._take(*self._next)
             self._next = self._read()
-        return Place(" > ".join(title for _, title in self._titles), self._page)
+        while len(self._places) > 1 and self._places[1][0] <= start:
+            self._places.popleft()
+        ends = [*(at for at, _ in self._places), end][1:]
+        covered: dict[str, int] = {}
+        for (at, place), until in zip(self._places, ends, strict=True):
+            size = min(until, end) - max(at, start)
+            covered[place.section] = covered.get(place.section, 0) + size
+        section = max(covered, key=covered.__getitem__)
+        return Place(section, self._places[0][1].page)
+
+    def _take(self, at: int, heading: tuple[int, str] | None, page: int | None) -> None:
+        if heading is not None:
+            level, title = heading
+            self._titles = [each for each in self._titles if each[0] < level]
+            self._titles.append((level, title))
+        section = " > ".join(title for _, title in self._titles)
+        self._places.append((at, Place(section, page or self._places[-1][1].page)))
 
     def _read(self) -> tuple[int, tuple[int, str] | None, int | None] | None:
         line = self._file.readline()
@@ -147,6 +159,12 @@ class Marks:
 
     def close(self) -> None:
         self._file.close()
+
+
+def headings(path: Path) -> Sequence[int]:
+    """The byte offsets of all headings in a file of marks, 8 bytes each."""
+    with path.open(encoding="utf-8") as file:
+        return array("q", (mark[0] for mark in map(json.loads, file) if mark[1] is not None))
 
 
 def _opened(path: Path) -> BinaryIO:
