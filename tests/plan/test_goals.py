@@ -100,3 +100,18 @@ def test_a_smaller_cache_that_keeps_all_layers_is_better_than_layers_on_the_host
     made = plan(model("qwen3-8b"), [Device.of(CARD)], goal, host=RAM)
     assert made.choice.ledger.placement.gpu_layers == 37
     assert made.choice.quality == "high"
+
+
+def test_all_layers_on_the_card_go_before_a_longer_context() -> None:
+    """Qwen3-8B with f16 lacks room for its last layers, with q8_0 all fit: chat takes that, and
+    max-context says what it gives up."""
+    card = gpu(5.6)
+    chat = plan(model("qwen3-8b"), [card], Goal("chat"), host=RAM)
+    assert chat.choice.launch.n_gpu_layers == 37
+    assert chat.choice.launch.type_k == "q8_0"
+    assert any(each.slot_tokens > chat.choice.slot_tokens for each in chat.alternatives)
+    longest = plan(model("qwen3-8b"), [card], Goal("max-context", min_quality="high"), host=RAM)
+    assert longest.choice.slot_tokens > chat.choice.slot_tokens
+    said = [str(each) for each in longest.choice.why]
+    assert any(each.startswith("everything fits on the GPUs with") for each in said)
+    assert not any("more do not fit" in each for each in said)

@@ -55,6 +55,7 @@ class Search:
     _read: dict[object, int] = field(default_factory=dict)
     found_any: bool = False  # a launch was taken by the engine, whether it fits or not
     closest: int | None = None  # fewest bytes by which a launch missed
+    whole: Candidate | None = None  # the longest that fits with everything on the GPUs
     last_layers_pay: bool = True  # to have the experts of the last layers on the host, not first
 
     @cached_property
@@ -311,7 +312,7 @@ class Search:
         if short:
             self.missed(short)
             return None
-        return Candidate(
+        found = Candidate(
             launch=launch,
             ledger=ledger,
             full=bool(self.devices) and is_full(level, self.model),
@@ -322,6 +323,10 @@ class Search:
             aside=self._asides_of(launch),
             shared=launch.kv_unified and self.goal.slots is not None,
         )
+        longer = self.whole is None or found.slot_tokens > self.whole.slot_tokens
+        if found.full and longer and found.slot_tokens >= self.least:
+            self.whole = found
+        return found
 
     def _host_read(self, ledger: Ledger) -> int:
         """Bytes that a token reads from the host at the least context, the same for all."""

@@ -36,6 +36,7 @@ def reasons(
     """
     return (
         *_placement(search, chosen),
+        *_whole(search, chosen),
         *_types(chosen),
         *(cost.sentence for cost in found),
         *_context(search, chosen),
@@ -74,13 +75,27 @@ def _placement(search: Search, chosen: Candidate) -> Iterator[Phrase]:
         )
     else:
         yield phrase(
-            "{count} of {all} layers are on {names}, more do not fit: each token reads {size} from "
-            "the host",
+            "{count} of {all} layers are on {names}: each token reads {size} from the host"
+            if search.whole
+            else "{count} of {all} layers are on {names}, more do not fit: each token reads {size} "
+            "from the host",
             count=launch.n_gpu_layers,
             all=everything,
             names=names,
             size=show(chosen.host_read),
         )
+
+
+def _whole(search: Search, chosen: Candidate) -> Iterator[Phrase]:
+    """What was given up: everything on the GPUs, with a context that the goal finds too short."""
+    whole = search.whole
+    if chosen.full or whole is None or whole.slot_tokens >= chosen.slot_tokens:
+        return
+    yield phrase(
+        "everything fits on the GPUs with {tokens:,} tokens ({types}): the goal puts a longer "
+        "context first",
+        tokens=whole.slot_tokens, types=_both(*whole.pair),
+    )  # fmt: skip
 
 
 def _types(chosen: Candidate) -> Iterator[Phrase]:
