@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -77,6 +78,15 @@ def test_what_a_driver_takes_is_compared_with_nothing() -> None:
     spec = PICTURES["Memory: predicted beside measured"]
     assert "driver" not in values(spec, "part")
     assert values(spec, "text")[0].startswith("6,021")
+
+
+def test_what_was_disturbed_is_pale_with_a_question_mark() -> None:
+    flagged = [replace(each, samples=tuple(replace(one, flags=("contended",))
+               for one in each.samples)) for each in bench()[:2]]  # fmt: skip
+    (first, *_) = results_report(flagged).pictures
+    spec = worded(first.spec, "en")
+    assert values(spec, "pale") == [True, True]
+    assert {"812?", "31.4?"} <= set(values(spec, "text"))
 
 
 def test_a_curve_needs_two_points() -> None:

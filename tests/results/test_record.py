@@ -12,6 +12,7 @@ from hypothesis import given
 from kvwise.errors import UsageError
 from kvwise.gguf.header import ArrayInfo, Header
 from kvwise.results import Sample, fingerprint, from_json, from_line, line, to_json
+from kvwise.results.wording import with_spread
 from results_made import CARD, MACHINE, MODEL, measurement, measurements
 
 
@@ -52,6 +53,15 @@ def test_flagged_samples_are_kept_and_do_not_count() -> None:
     assert measurement(samples=sampled(5.0)).spread is None
     assert measurement(samples=()).median is None
     assert measurement(samples=sampled(1.0, 2.0, 3.0, 4.0, 100.0)).spread == 1.0  # the middle half
+
+
+def test_what_was_disturbed_is_shown_as_such_and_never_counted() -> None:
+    found = measurement(samples=sampled(10.0, 12.0, flags=("contended",)))
+    assert (found.disturbed, found.shown, found.values, found.median) == (
+        True, (10.0, 12.0), (), None,
+    )  # fmt: skip
+    assert with_spread(found) == "11.0 ± 1.0 tokens/s (contended)"
+    assert not measurement().disturbed
 
 
 @pytest.mark.parametrize("bad", [{"kind": "x"}, {"state": "x"}, {"figures": {"a": float("nan")}},

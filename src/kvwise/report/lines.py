@@ -130,9 +130,7 @@ def _line(label: str, group: Sequence[Measurement], fidelity: Measurement | None
     first = group[0]
     made = Line(label, types_of(first.settings), _depth(first), first.settings, fidelity=fidelity)
     speeds = {
-        str(each.test.get("metric")): each
-        for each in group
-        if each.kind == "speed" and each.median is not None
+        str(each.test.get("metric")): each for each in group if each.kind == "speed" and each.shown
     }
     failed = tuple(each for each in group if each.state != "ok")
     made = replace(made, speeds=speeds, failed=failed)

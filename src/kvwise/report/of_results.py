@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -158,10 +159,14 @@ def _table(group: Group) -> Grid | None:
 def _best(lines: Sequence[Line]) -> frozenset[int]:
     """The settings that no other beats in speed and fidelity; none without fidelity."""
     known = [
-        (number_, line.figure("kl_mean") or 0.0, line.speeds["decode"].median or 0.0)
+        (number_, line.figure("kl_mean") or 0.0, statistics.median(line.speeds["decode"].shown))
         for number_, line in enumerate(lines)
-        if line.figure("kl_mean") is not None and "decode" in line.speeds
+        if line.figure("kl_mean") is not None
+        and "decode" in line.speeds
+        and not line.speeds["decode"].disturbed
     ]
+    if len(known) < 2:
+        return frozenset()
     best = pareto([(kl, speed) for _, kl, speed in known])
     return frozenset(known[place][0] for place in best)
 
@@ -171,7 +176,7 @@ def _row(group: Group, line: Line, speeds: Sequence[str], *, faithful: bool) -> 
     cells: list[Words] = [line.label]
     for name in speeds:
         found = line.speeds.get(name)
-        cells.append(with_spread(found).removesuffix(f" {found.unit}") if found else _why(line))
+        cells.append(with_spread(found).replace(f" {found.unit}", "", 1) if found else _why(line))
         cells.append(_change(line, base, name))
     cells += [_mib(line.memory.get(part)) for part in ("context_bytes", "compute_bytes")]
     if faithful:

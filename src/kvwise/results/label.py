@@ -29,7 +29,9 @@ def types_of(settings: Mapping[str, Any]) -> str:
 def labels(found: Sequence[Measurement]) -> list[str]:
     """One per measurement: cache types, and whatever else of the settings, the test's depth among
     it, differs between them. Types that all share are said only where nothing else is."""
-    names = sorted({name for each in found for name in each.settings} - {*_TYPES, *_SPECULATION})
+    names = sorted(
+        {name for each in found for name in each.settings} - {*_TYPES, *_SPECULATION, *_FOLLOWS}
+    )
     varying = [
         name
         for name in names
@@ -46,11 +48,17 @@ def labels(found: Sequence[Measurement]) -> list[str]:
 
 
 _SPECULATION = ("spec_types", "draft_n_max", "model_draft")
+_FOLLOWS = ("fit", "n_outputs_max")
+"""What the other settings and the kind of measurement bring about."""
 
 
 def _words(found: Measurement, varying: Sequence[str], *, depths: bool) -> list[str]:
     words = [_speculation(found)]
-    words += [word for name in varying if (word := _word(name, found.settings.get(name)))]
+    words += [
+        _word(name, found.settings.get(name))
+        for name in varying
+        if name != "n_ctx" or "depth" not in found.test  # it follows from prompt and depth
+    ]
     if depths and "depth" in found.test:
         words.append(f"@{found.test['depth']}")
     return [word for word in words if word]
@@ -74,6 +82,8 @@ def _word(name: str, value: Any) -> str:
         return _SWITCHES[name] if value is False else ""
     if value is None or value in ("", []):
         return ""
+    if name == "extra" and isinstance(value, list):
+        return " ".join(map(str, value))
     if isinstance(value, list):
         value = ",".join(map(str, value))
     if isinstance(value, bool):

@@ -146,6 +146,16 @@ class Measurement:
         return tuple(each.value for each in self.samples if not each.flags)
 
     @property
+    def disturbed(self) -> bool:
+        """There are samples, and none of them counts: figures to look at, not to plan with."""
+        return bool(self.samples) and not self.values
+
+    @property
+    def shown(self) -> tuple[float, ...]:
+        """The samples that count; of a measurement that was disturbed all of them."""
+        return self.values or tuple(each.value for each in self.samples)
+
+    @property
     def median(self) -> float | None:
         """Of the samples that count; None without any."""
         return statistics.median(self.values) if self.values else None

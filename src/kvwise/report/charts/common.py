@@ -50,6 +50,7 @@ def bars(values: Sequence[Spec], title: Words, colour: str, *, first: bool, widt
                     "y": y,
                     "x": {"field": "value", "title": None, "axis": _few(), **x},
                     "description": {"field": "says"},
+                    "opacity": {"condition": {"test": "datum.pale", "value": 0.45}, "value": 1},
                 },
             },
             {

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 
 from kvwise.report.charts.common import Spec, bars, legend, note, rows_axis, whole
 from kvwise.report.document import Picture
 from kvwise.report.lines import Line
 from kvwise.report.theme import AMBER, BLUE, GREEN, GREY, INK, PAPER, ROSE, SOFT, TEAL, VIOLET
-from kvwise.results import Measurement
-from kvwise.results.wording import number
+from kvwise.results import Measurement, spread
+from kvwise.results.wording import number, with_spread
 from kvwise.text import Phrase, phrase
 from kvwise.units import MIB
 
@@ -54,7 +55,8 @@ def overview(lines: Sequence[Line]) -> Picture | None:
         whole(spec),
         phrase("Speeds and memory of {count} settings", count=len(lines)),
         phrase("Bars are medians; the line on a bar is the middle half of its samples, the ticks "
-               "are the samples."),
+               "are the samples. Pale, with a question mark: something else ran during every "
+               "sample."),
     )  # fmt: skip
 
 
@@ -64,25 +66,25 @@ def _panel(values: Sequence[Spec], title: Phrase, colour: str) -> Callable[[bool
 
 def _bar(line: Line, speed: str) -> Spec:
     found = line.speeds.get(speed)
-    if found is None or found.median is None:
+    if found is None:
         return {"label": line.label, "value": None, "low": None, "high": None, "says": ""}
     return speed_bar(line.label, found)
 
 
 def speed_bar(label: str, found: Measurement) -> Spec:
-    """The bar of a measurement that has a median."""
-    median, spread = found.median or 0.0, found.spread or 0.0
-    values = sorted(found.values)
-    high = max(median + spread, values[-1])
+    """The bar of a measurement that has a sample; pale where all of them were disturbed."""
+    values = sorted(found.shown)
+    median, around = statistics.median(values), spread(values) or 0.0
     return {
         "label": label,
         "value": median,
-        "low": max(0.0, median - spread),
-        "high": median + spread,
-        "edge": high,
+        "low": max(0.0, median - around),
+        "high": median + around,
+        "edge": max(median + around, values[-1]),
         "samples": values if len(values) <= 50 else [],
-        "text": number(median),
-        "says": f"{label}: {number(median)} ± {number(spread)} {found.unit}",
+        "pale": found.disturbed,
+        "text": number(median) + ("?" if found.disturbed else ""),
+        "says": f"{label}: {with_spread(found)}",
     }
 
 

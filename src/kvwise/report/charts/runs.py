@@ -16,7 +16,7 @@ from kvwise.text import phrase
 
 def speculation(found: Sequence[Measurement]) -> Picture | None:
     """Tokens/s of each kind and depth, and how many tokens a pass of the target brings."""
-    known = [each for each in found if each.median is not None][:MOST_ROWS]
+    known = [each for each in found if each.shown][:MOST_ROWS]
     if not known:
         return None
     names = labels(known)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 from kvwise.report.charts.common import Spec, whole
 from kvwise.report.document import Picture
 from kvwise.report.lines import Line
 from kvwise.report.theme import GREY, INK, LINE, SOFT, TEAL
+from kvwise.results import spread
 from kvwise.results.wording import number, with_spread
 from kvwise.text import phrase
 
@@ -58,10 +60,10 @@ def tradeoff(lines: Sequence[Line], speed: str = "decode") -> Picture | None:
 
 def _point(line: Line, speed: str, least: float) -> Spec:
     found, kl = line.speeds[speed], line.figure("kl_mean")
-    median, spread = found.median or 0.0, found.spread or 0.0
+    median, around = statistics.median(found.shown), spread(found.shown) or 0.0
     return {
         "label": line.label, "kl": max(kl or 0.0, least), "speed": median,
-        "low": median - spread, "high": median + spread,
+        "low": median - around, "high": median + around,
         "says": f"{line.label}: KL {number(kl or 0.0)}, {with_spread(found)}",
     }  # fmt: skip
 
