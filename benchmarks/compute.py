@@ -7,6 +7,8 @@
 - other context: what it takes for another length of the same layout (mean; `runs` says how often
   the allocator had to run for them, all other lengths lay between two runs)
 - remembered: the same setting again
+- bound: the form that never says less, over micro-batches and outputs too, once its layout is known
+  (mean), and how many times the exact figure of the first GPU it is (least, median, most)
 
 Each line once with flash attention and once without, where scores grow with the context.
 """
@@ -27,6 +29,7 @@ from kvwise.gguf.open import open_header
 from kvwise.launch import Launch
 from kvwise.memory.cache import caches
 from kvwise.memory.compute import compute
+from kvwise.memory.compute.bound import bound
 from kvwise.memory.compute.reserve import Job, build, job, sizes
 from kvwise.memory.compute.tape import Run, Tape
 from kvwise.memory.context import resolve
@@ -73,6 +76,20 @@ def resolved(model: Model, launch: Launch) -> tuple[Job, Callable[[], object]]:
     return work, lambda: compute(model, context, placement, kept, launch, devices)
 
 
+def bounded(model: Model, launch: Launch) -> tuple[Callable[[], object], float]:
+    """The call that asks for the bound, and how many times the exact figure it is."""
+    devices = select(launch, read_config({"device": "cuda"}).devices)
+    placement = place(model, launch, devices)
+    context = resolve(model, launch, placement, devices)
+    kept = caches(model, context, placement, devices)
+    exact = compute(model, context, placement, kept, launch, devices)
+    most = bound(model, context, placement, kept, launch, devices) or [0]
+    return (
+        lambda: bound(model, context, placement, kept, launch, devices),
+        most[0] / exact.by_buffer[0],
+    )
+
+
 def measure(path: str, flash_attn: str) -> None:
     header = open_header(path)
     model = describe(header)
@@ -94,10 +111,19 @@ def measure(path: str, flash_attn: str) -> None:
     with counted() as runs:
         parts["other context"] = statistics.mean(timed(call) for call in calls[1:])
     parts["remembered"] = statistics.mean(timed(call) for call in calls)
+    forms = [
+        bounded(model, replace(start, n_ctx=n_ctx, n_ubatch=n_ubatch, n_outputs_max=n_outputs))
+        for n_ctx in (4096, 32768)
+        for n_ubatch in (128, 512, 2048)
+        for n_outputs in (1, n_ubatch)
+    ]
+    parts["bound"] = statistics.mean(timed(ask) for ask, _ in forms)
+    ratios = sorted(ratio for _, ratio in forms)
     shown = ", ".join(f"{name} {value:.3f} ms" for name, value in parts.items())
     print(
         f"{model.name or Path(path).name}, flash attention {flash_attn}: {model.n_layer} layers, "
-        f"{len(graph.nodes)} nodes: {shown}; {len(runs)} runs for {len(calls) - 1} lengths"
+        f"{len(graph.nodes)} nodes: {shown}; {len(runs)} runs for {len(calls) - 1} lengths; bound "
+        f"{ratios[0]:.2f}, {statistics.median(ratios):.2f}, {ratios[-1]:.2f} times the exact figure"
     )
 
 

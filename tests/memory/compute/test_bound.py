@@ -21,7 +21,7 @@ from kvwise.memory.zoo_config import read_config
 from report import golden, measured
 
 SAMPLE = (
-    "tiny-llama", "tiny-qwen3moe", "tiny-gemma3", "tiny-deepseek2", "tiny-jamba", "tiny-bitnet",
+    "tiny-llama", "tiny-qwen3vlmoe", "tiny-gemma3", "tiny-deepseek", "tiny-jamba", "tiny-bitnet",
     "tiny-qwen35", "tiny-minimax-01", "tiny-bert", "tiny-mpt", "tiny-qwen3tts",
 )  # fmt: skip
 CONTEXTS, UBATCHES = (512, 4096, 40_960), (32, 128, 512, 2048)
