@@ -23,6 +23,8 @@ from kvwise.digest.shelf import Shelf
 from kvwise.engine.server import Server
 from kvwise.engine.settings import Run
 from kvwise.launch import Launch
+from kvwise.results import load
+from kvwise.store import Store
 from models import minilm, smollm2
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine")]
@@ -182,6 +184,61 @@ def test_ctrl_c_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
     assert "the same command goes on" in told
     assert "Traceback" not in told
     assert _run(document, out)["run"]["kept"] >= 3
+
+
+def test_an_engine_that_cannot_load_says_why(tmp_path: Path) -> None:
+    document, model = tmp_path / "doc.txt", tmp_path / "model.gguf"
+    _write(document, 10)
+    data = minilm().read_bytes()
+    at = data.index(b"tokenizer.ggml.model") + len(b"tokenizer.ggml.model") + 12
+    model.write_bytes(data[:at] + b"zert" + data[at + 4 :])
+    argv = _argv(document, tmp_path / "out", "--embed-model", str(model))
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "does not know the model's tokenizer" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "zert" in (tmp_path / "out" / "engine.log").read_text()
+
+
+def test_an_engine_that_is_always_killed_says_why(tmp_path: Path) -> None:
+    document, out = tmp_path / "doc.txt", tmp_path / "out"
+    _write(document, 800)
+    child = subprocess.Popen(_argv(document, out), stderr=subprocess.PIPE, text=True)
+    above, killed = psutil.Process(child.pid), set[int]()
+    while child.poll() is None:
+        for each in above.children(recursive=True):
+            if _chunks(out) and each.pid not in killed:
+                killed.add(each.pid)
+                each.kill()
+        time.sleep(0.05)
+    _, told = child.communicate()
+    assert child.returncode == 1
+    assert "the system ended the process" in told
+    assert "Traceback" not in told
+    assert len(killed) == 3  # it was started again twice
+    assert _run(document, out)["run"]["kept"] >= 1
+
+
+def test_the_second_run_knows_how_long_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KVWISE_HOME", str(tmp_path / "home"))
+    document = tmp_path / "doc.txt"
+    _write(document, 50)
+    told = []
+    for name in ("first", "second"):
+        done = subprocess.run(
+            _argv(document, tmp_path / name), capture_output=True, text=True, check=True
+        )
+        told.append(next(line for line in done.stderr.splitlines() if "to embed" in line))
+    chunks = len(_rows(tmp_path / "first"))
+    assert f"about {chunks} chunks of at most 64 tokens" in told[0]
+    assert "measured here before" not in told[0]
+    assert "measured here before" in told[1]
+    with Store() as store:
+        first, _second = load(store, kind="embedding")
+    assert first.unit == "tokens/s"
+    assert first.test["n_prompt"] == 64
 
 
 def test_what_cannot_be_asked(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,16 +48,23 @@ class Start:
     engine: Any
     threads: int
 
-    def generator(self, folder: Path) -> AbstractContextManager[Generator]:
-        """Raises what loading raises."""
+    @contextmanager
+    def generator(self, printer: Printer, folder: Path) -> Iterator[Generator]:
+        """Raises what loading raises; what ends it later says why."""
         from kvwise.cli._count import model_file  # noqa: PLC0415
         from kvwise.cli._request import model_of  # noqa: PLC0415
+        from kvwise.digest.failures import explained  # noqa: PLC0415
         from kvwise.digest.refine.generator import Generator, launch_of  # noqa: PLC0415
 
         model = model_of(self.model)
         model_file(model)
         launch = launch_of(model, self.budget, self.devices, self.host)
-        return Generator(model, launch, self.engine, folder / _LOG, self.threads)
+        log = folder / _LOG
+        with explained(log, model, launch):
+            with printer.working(phrase("loading {name}", name=self.model)):
+                started = Generator(model, launch, self.engine, log, self.threads)
+            with started:
+                yield started
 
 
 def refine(printer: Printer, session: Session, shelf: Shelf, wanted: Wanted) -> dict[str, Any]:
@@ -88,9 +95,7 @@ def refine(printer: Printer, session: Session, shelf: Shelf, wanted: Wanted) -> 
         return {"labels": _similar(printer, shelf, vectors)}
     found: dict[str, Any] = {}
     folder = shelf.path.parent
-    with printer.working(phrase("loading {name}", name=wanted.start.model)):
-        started = wanted.start.generator(folder)
-    with started as generator:
+    with wanted.start.generator(printer, folder) as generator:
         if wanted.question:
             found["answer"] = _ask(printer, shelf, generator, wanted, hits)
         if labels:

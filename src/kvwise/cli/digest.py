@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import click
 from kvwise.cli._commands import command as make_command
 from kvwise.cli._count import model_file
 from kvwise.cli._digest_refine import TASKS, Start, Wanted, refine
+from kvwise.cli._digest_run import Work, embed
 from kvwise.cli._request import (
     DEVICE_OPTIONS,
     ENGINE,
@@ -21,18 +23,15 @@ from kvwise.cli._request import (
     read_launch,
     with_model,
 )
-from kvwise.cli._shapes import Words
 from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
 from kvwise.text import phrase
-from kvwise.units import clock
 
 if TYPE_CHECKING:
     from kvwise.digest.fitting import Settings
-    from kvwise.digest.run import Pace, Summary
+    from kvwise.digest.run import Summary
     from kvwise.digest.session import Asked, Session
     from kvwise.digest.shelf import Shelf
-    from kvwise.digest.sources import Source
     from kvwise.engine.find import Engine
     from kvwise.gguf.model import Model
 
@@ -181,6 +180,7 @@ def _folder_name(document: str) -> str:
 
 
 def _run(printer: Printer, asked: _Asked) -> int:
+    from kvwise.digest.failures import explained  # noqa: PLC0415
     from kvwise.digest.place import LOG  # noqa: PLC0415
     from kvwise.digest.session import Session, open_shelf  # noqa: PLC0415
     from kvwise.digest.sources import sources  # noqa: PLC0415
@@ -190,17 +190,19 @@ def _run(printer: Printer, asked: _Asked) -> int:
     model, settings, threads = _settings(printer, asked, engine)
     asked.folder.mkdir(parents=True, exist_ok=True)
     found = sources(asked.documents, asked.folder)
-    how = asked.how(threads)
-    with printer.working(phrase("loading {name}", name=model.called)):
-        session = Session(model, settings, how, engine, asked.folder / LOG)
-    with session:
+    log = asked.folder / LOG
+    with explained(log, model, settings.launch), ExitStack() as stack:
+        with printer.working(phrase("loading {name}", name=model.called)):
+            session = Session(model, settings, asked.how(threads), engine, log)
+        stack.enter_context(session)
         if asked.options["dry_run"] or asked.options["explain"]:
             from kvwise.cli._digest_explain import show_plan  # noqa: PLC0415
 
             beside = _beside(asked, engine) if asked.options["explain"] else None
             return show_plan(printer, session, found, beside, asked.text("encoding") or None)
         with open_shelf(asked.folder, session, fresh=bool(asked.options["fresh"])) as shelf:
-            summary = _digest(printer, asked, session, shelf, found) if found else None
+            work = Work(session, shelf, asked.folder, asked.text("encoding") or None)
+            summary = embed(printer, work, found) if found else None
             return _show(printer, asked, session, shelf, summary)
 
 
@@ -225,35 +227,6 @@ def _settings(printer: Printer, asked: _Asked, engine: Engine) -> tuple[Model, S
     said = [value for flag, value in zip(launch.extra, launch.extra[1:], strict=False)
             if flag in ("-t", "--threads")]  # fmt: skip
     return model, made, int(said[0]) if said else physical_cores() or 0
-
-
-def _digest(
-    printer: Printer, asked: _Asked, session: Session, shelf: Shelf, found: Sequence[Source]
-) -> Summary:
-    from kvwise.digest.place import TEXTS  # noqa: PLC0415
-    from kvwise.digest.run import Digest  # noqa: PLC0415
-
-    total = sum(source.size for source in found)
-    with shelf.lock("digest"), printer.progress(phrase("cutting"), total) as bar:
-
-        def tell(pace: Pace) -> None:
-            bar(pace.done, _pace(pace))
-
-        run = Digest(
-            shelf, asked.folder / TEXTS, session.tokenizer, session.rules, session.stations,
-            encoding=asked.text("encoding") or None, progress=tell,
-        )  # fmt: skip
-        return run.run(found)
-
-
-def _pace(pace: Pace) -> Words:
-    if pace.left_s is None:
-        return phrase("{document}: {chunks:,} chunks", document=pace.document, chunks=pace.chunks)
-    return phrase(
-        "{document}: {chunks:,} chunks, {rate:.0f} tokens/s, {left} left",
-        document=pace.document, chunks=pace.chunks, left=clock(pace.left_s),
-        rate=pace.tokens / max(pace.seconds, 1e-9),
-    )  # fmt: skip
 
 
 def _show(

@@ -7,11 +7,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from kvwise.digest.chunker import Chunk, Chunker, Rules, Tokenizer
 from kvwise.digest.extract import Marks, Place, headings, kind_of, prepare
-from kvwise.digest.reading import Window
+from kvwise.digest.forecast import LOOKED_AT, Forecast
+from kvwise.digest.reading import Text, Window
 from kvwise.digest.shelf import FINISHED, RUNNING, Document, KnownChunks, Shelf, key_of
 from kvwise.digest.sources import Source
 from kvwise.digest.stations import Stations
@@ -66,10 +68,12 @@ class Digest:
     def __init__(
         self, shelf: Shelf, folder: Path, tokenizer: Tokenizer, rules: Rules, stations: Stations,
         *, encoding: str | None = None, progress: Progress | None = None,
+        tell_plan: Callable[[Forecast], None] | None = None,
     ) -> None:  # fmt: skip
         self._shelf, self._folder, self._tokenizer, self._rules = shelf, folder, tokenizer, rules
         self._stations, self._encoding = stations, encoding
         self._progress = progress or (lambda _pace: None)
+        self._tell_plan = tell_plan
         self._summary = Summary()
         self._pending: deque[_Batch] = deque()
         self._open: list[tuple[Chunk, Place, str]] = []
@@ -129,6 +133,7 @@ class Digest:
         size = max(1, text.path.stat().st_size)
         known = KnownChunks(self._shelf, source.name)
         marks, starts, count = Marks(marks_file), headings(marks_file), 0
+        self._plan(text, starts)
         with Window(text) as window:
             for chunk in Chunker(window, self._tokenizer, self._rules, known, starts):
                 place = marks.of(chunk.start, chunk.end)
@@ -140,6 +145,18 @@ class Digest:
         while self._pending:
             self._collect(source.name)
         self._shelf.finish(source.name, count)
+
+    def _plan(self, text: Text, starts: Sequence[int]) -> None:
+        """Tell what is ahead, once, before the first chunk is embedded."""
+        if self._tell_plan is None:
+            return
+        with Window(text) as window:
+            chunker = Chunker(window, self._tokenizer, self._rules, headings=starts)
+            first = list(islice(chunker, LOOKED_AT))
+        there = sum(document.chunks for document in self._shelf.documents())
+        size = max(1, text.path.stat().st_size)
+        self._tell_plan(Forecast.of(first, size, self._total, there))
+        self._tell_plan = None
 
     def _take(self, name: str, chunk: Chunk, place: Place, threads: ThreadPoolExecutor) -> None:
         self._summary.chunks += 1

@@ -104,7 +104,7 @@ class Generator:
             raise UsageError(
                 "a context of {context} tokens has no room for a text beside an answer of {answer}",
                 context=self.context, answer=answer_tokens,
-                hint="give --budget more tokens, or -n fewer",
+                hint="give --budget more tokens, or --answer-tokens fewer",
             )  # fmt: skip
         return left
 

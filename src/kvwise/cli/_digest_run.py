@@ -1,0 +1,98 @@
+"""`kvwise digest` at work: what is ahead, how far it is, how quick it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvwise.cli._shapes import Words
+from kvwise.cli.output import Printer
+from kvwise.text import phrase
+from kvwise.units import clock
+from kvwise.units import show as show_size
+
+if TYPE_CHECKING:
+    from kvwise.digest.forecast import Forecast
+    from kvwise.digest.run import Pace, Summary
+    from kvwise.digest.session import Session
+    from kvwise.digest.shelf import Shelf
+    from kvwise.digest.sources import Source
+    from kvwise.results import Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What documents are embedded with, and where it goes."""
+
+    session: Session
+    shelf: Shelf
+    folder: Path
+    encoding: str | None
+
+
+def embed(printer: Printer, work: Work, found: Sequence[Source]) -> Summary:
+    """All documents, with what is ahead, a bar, and the speed kept for the next time."""
+    from kvwise.digest.forecast import LEAST, keep, measurement  # noqa: PLC0415
+    from kvwise.digest.place import TEXTS  # noqa: PLC0415
+    from kvwise.digest.run import Digest  # noqa: PLC0415
+
+    session = work.session
+    total = sum(source.size for source in found)
+    question = _question(session)
+    with work.shelf.lock("digest"), printer.progress(phrase("cutting"), total) as bar:
+
+        def tell(pace: Pace) -> None:
+            bar(pace.done, _pace(pace))
+
+        run = Digest(
+            work.shelf, work.folder / TEXTS, session.tokenizer, session.rules, session.stations,
+            encoding=work.encoding, progress=tell,
+            tell_plan=lambda ahead: printer.remark(_ahead(ahead, session, question)),
+        )  # fmt: skip
+        summary = run.run(found)
+    if question is not None and summary.embedded >= LEAST:
+        keep(measurement(session, (summary.tokens, summary.seconds)))
+    return summary
+
+
+def _question(session: Session) -> Measurement | None:
+    """What is to be measured on this machine; None where others embed."""
+    from kvwise.digest.forecast import measurement  # noqa: PLC0415
+
+    if session.asked.servers or session.asked.ray is not None:
+        return None
+    return measurement(session)
+
+
+def _ahead(ahead: Forecast, session: Session, question: Measurement | None) -> Words:
+    """The plan in one line."""
+    from kvwise.digest.forecast import earlier_rate  # noqa: PLC0415
+
+    rate = earlier_rate(question) if question else None
+    seconds = ahead.seconds(rate)
+    fields = {
+        "size": show_size(ahead.size), "chunks": ahead.chunks, "limit": session.rules.limit,
+        "there": ahead.there, "tokens": ahead.tokens,
+    }  # fmt: skip
+    if seconds is None:
+        return phrase(
+            "{size}: about {chunks:,} chunks of at most {limit:,} tokens, {there:,} of them done; "
+            "about {tokens:,} tokens to embed", **fields,
+        )  # fmt: skip
+    return phrase(
+        "{size}: about {chunks:,} chunks of at most {limit:,} tokens, {there:,} of them done; "
+        "about {tokens:,} tokens to embed, {time} at the {rate:.0f} tokens/s measured here before",
+        **fields, time=clock(seconds), rate=rate,
+    )  # fmt: skip
+
+
+def _pace(pace: Pace) -> Words:
+    if pace.left_s is None:
+        return phrase("{document}: {chunks:,} chunks", document=pace.document, chunks=pace.chunks)
+    return phrase(
+        "{document}: {chunks:,} chunks, {rate:.0f} tokens/s, {left} left",
+        document=pace.document, chunks=pace.chunks, left=clock(pace.left_s),
+        rate=pace.tokens / max(pace.seconds, 1e-9),
+    )  # fmt: skip
