@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvwise.errors import UsageError
@@ -26,7 +26,7 @@ def memory() -> Store:
     return Store(Path(":memory:"))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(measurements, max_size=5))
 def test_out_and_in_again_is_the_same(
     tmp_path_factory: pytest.TempPathFactory, found: list[Any]
@@ -41,7 +41,7 @@ def test_out_and_in_again_is_the_same(
         assert merge(second, [str(place), str(place)]) == (2 * count, 0)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(measurements, min_size=1, max_size=4))
 def test_any_measurement_can_be_shown(found: list[Any]) -> None:
     rows = list(csv.reader(io.StringIO(csv_text(found))))
@@ -51,7 +51,7 @@ def test_any_measurement_can_be_shown(found: list[Any]) -> None:
         assert markdown(results_report(found), language).startswith("<!-- kvwise report -->")
 
 
-@settings(max_examples=25)
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(measurements)
 def test_without_names_it_is_the_same_measurement(found: Any) -> None:
     told = anonymous(found)
@@ -61,7 +61,7 @@ def test_without_names_it_is_the_same_measurement(found: Any) -> None:
     assert "\\" not in told.engine.path
 
 
-@settings(max_examples=50)
+@settings(deadline=None, max_examples=50)
 @given(st.binary(max_size=200))
 def test_other_bytes_are_refused_with_their_line(data: bytes) -> None:
     good = line(measurement()).encode() + b"\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvwise import store as store_module
@@ -68,7 +68,7 @@ variants = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(variants, st.lists(measurements, max_size=3), st.randoms(use_true_random=False))
 def test_merging_is_commutative_associative_and_idempotent(
     pair: list[Any], more: list[Any], random: Any

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 
 from kvwise.errors import UsageError
 from kvwise.gguf.header import ArrayInfo, Header
@@ -71,6 +71,7 @@ def test_what_json_cannot_hold_is_refused_when_it_is_made(bad: dict[str, Any]) -
         measurement(**bad)
 
 
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(measurements)
 def test_json_and_back_is_the_same(found: Any) -> None:
     again = from_line(line(found))

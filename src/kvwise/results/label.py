@@ -32,11 +32,7 @@ def labels(found: Sequence[Measurement]) -> list[str]:
     names = sorted(
         {name for each in found for name in each.settings} - {*_TYPES, *_SPECULATION, *_FOLLOWS}
     )
-    varying = [
-        name
-        for name in names
-        if len({canonical(each.settings[name]) for each in found if name in each.settings}) > 1
-    ]
+    varying = [name for name in names if _differs(found, name)]
     depths = {each.test.get("depth") or 0 for each in found} != {0}
     others = [_words(each, varying, depths=depths) for each in found]
     types = [types_of(each.settings) for each in found]
@@ -45,6 +41,13 @@ def labels(found: Sequence[Measurement]) -> list[str]:
         " ".join(words if shared or not pair else [pair, *words]) or "-"
         for pair, words in zip(types, others, strict=True)
     ]
+
+
+def _differs(found: Sequence[Measurement], name: str) -> bool:
+    """Among all that have it, or that one of a kind has it and another has not."""
+    said = {canonical(each.settings[name]) for each in found if name in each.settings}
+    has = {(each.kind, name in each.settings) for each in found}
+    return len(said) > 1 or any((kind, not there) in has for kind, there in has)
 
 
 _SPECULATION = ("spec_types", "draft_n_max", "model_draft")
