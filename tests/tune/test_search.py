@@ -71,6 +71,14 @@ def test_nothing_is_recommended_where_nothing_is_faster() -> None:
     assert wrong <= 1
 
 
+def test_knobs_that_do_nothing_stay_as_they_are() -> None:
+    """Only -ub matters: whatever else looked faster once is one flag too many."""
+    for seed in range(4):
+        found = hunt(lambda point: 10.0 + int(dict(point)["ub"]) / 100, seed, 0.002).run()[1]
+        assert found.best is not None
+        assert dict(found.best.point) == dict(SPACE.start) | {"ub": 64}
+
+
 def test_the_same_answers_lead_to_the_same_questions() -> None:
     """What a search that was killed relies on."""
     seconds = world(3)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kvwise.tune.judge import CONFIRMED, ROUNDS, ROUNDS_NEEDED, Candidate, Verdict, judge
+from kvwise.tune.judge import (
+    CONFIRMED,
+    LEAST_GAIN,
+    ROUNDS,
+    ROUNDS_NEEDED,
+    Candidate,
+    Verdict,
+    judge,
+)
 from kvwise.tune.judge import candidates as compared
 from kvwise.tune.knobs import Point, Space, key_of
 from kvwise.tune.measure import Taken
@@ -88,10 +96,17 @@ class Hunt:
         return found, judge(found, self.space.start)
 
     def _finalists(self) -> list[Point]:
-        """The start, and the best others of the search."""
+        """The start, and the best others; of those that are about as fast the simplest first."""
         start = self.space.start
-        known = [(taken.seconds, point) for point, taken in self.tried if taken.seconds]
-        ordered = [point for _, point in sorted(known, key=lambda each: each[0]) if point != start]
+        known = [
+            (taken.seconds, point)
+            for point, taken in self.tried
+            if taken.seconds is not None and point != start
+        ]
+        known.sort(key=lambda pair: pair[0])
+        near = [pair for pair in known if pair[0] <= known[0][0] * (1 + LEAST_GAIN)]
+        near.sort(key=lambda pair: (_changes(pair[1], start), pair[0]))
+        ordered = [point for _, point in [*near, *known[len(near) :]]]
         return [start, *ordered[: self.limits.finalists]]
 
     def _confirm(self, points: list[Point]) -> list[dict[Point, Taken]]:
@@ -112,3 +127,8 @@ class Hunt:
         taken = self.unit(name, point)
         self.units.append((point, taken))
         return taken
+
+
+def _changes(point: Point, start: Point) -> int:
+    """Knobs that differ: each is one more flag to keep."""
+    return sum(one != other for one, other in zip(point, start, strict=True))

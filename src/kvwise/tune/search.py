@@ -15,6 +15,7 @@ from importlib import util
 from typing import TYPE_CHECKING, Any
 
 from kvwise.errors import KvwiseError
+from kvwise.results.stats import DRIFT
 from kvwise.tune.knobs import Knob, Point, Space, Value
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Search:
         self.space = space
         self.told: dict[Point, float | None] = {}
         self._possible = possible or (lambda _: True)
+        self._here = space.start
         self._walk = self._walks()
         self._random = random.Random(seed)  # noqa: S311
         self._model = _Model(space, seed)
@@ -83,33 +85,41 @@ class Search:
         return max(known) * _BAD if known else 1.0
 
     def _walks(self) -> Iterator[Point]:
-        """The start, and then along each knob from the best so far."""
+        """The start, and then along each knob from where the last one led."""
         if self._new(self.space.start):
             yield self.space.start
         for knob in self.space.knobs:
             yield from self._ordered(knob) if knob.ordered else self._every(knob)
 
     def _every(self, knob: Knob) -> Iterator[Point]:
-        here = self.best
+        here = self._here
         for value in knob.values:
             point = self.space.with_value(here, knob.name, value)
             if self._new(point):
                 yield point
+                self._move(point)
 
     def _ordered(self, knob: Knob) -> Iterator[Point]:
         """Downhill in both directions, as long as it goes down."""
         for step in (1, -1):
             while True:
-                here = self.best
-                at = knob.values.index(_value(here, knob.name)) + step
+                at = knob.values.index(_value(self._here, knob.name)) + step
                 if not 0 <= at < len(knob.values):
                     break
-                point = self.space.with_value(here, knob.name, knob.values[at])
+                point = self.space.with_value(self._here, knob.name, knob.values[at])
                 if not self._new(point):
                     break
                 yield point
-                if self.best != point:
+                if not self._move(point):
                     break
+
+    def _move(self, point: Point) -> bool:
+        """Go on from a point that is clearly faster: a knob that does nothing stays where it is."""
+        took, before = self.told.get(point), self.told.get(self._here)
+        if took is not None and (before is None or took < before * (1 - DRIFT)):
+            self._here = point
+            return True
+        return False
 
     def _new(self, point: Point) -> bool:
         return point not in self.told and self._possible(point)
