@@ -101,7 +101,7 @@ def tune(
     hunt = Hunt(asked.space, asked.limits, unit, possible, asked.seed)
     try:
         confirmed, verdict = hunt.run()
-    except Interrupted as stop:
+    except (Interrupted, KeyboardInterrupt) as stop:
         raise Interrupted(
             "stopped after {count} evaluations", count=len(job.results),
             hint="the same command goes on from there",
