@@ -55,7 +55,8 @@ def test_all_architectures_left_out() -> None:
 
 
 def names_of(found: Iterable[object]) -> set[str]:
-    return {row.architecture for row in found}  # type: ignore[attr-defined]
+    names = {row.architecture for row in found}  # type: ignore[attr-defined]
+    return {name for name in names if not name.startswith("(")}  # those are put together
 
 
 def test_an_unknown_name_is_met_by_a_known_graph() -> None:
@@ -72,17 +73,17 @@ def test_an_unknown_name_is_met_by_a_known_graph() -> None:
 
 def test_weights_that_a_known_graph_leaves_unused_get_room() -> None:
     usual = job_for(model_like("llama", "llama"), CONFIG)
-    extra = {"blk.{i}.novel_up.weight": [usual.model.n_embd, 1024]}
+    extra = {"blk.{i}.novel_up.weight": [usual.model.n_embd, 256]}
     model = model_like("llama", "llama", weights=extra)
     work = job_for(model, CONFIG)
     with pytest.raises(Unbuildable, match="does not use blk"):
         build(work)
     (near, *_) = nearest(model)
-    assert near.missing == 1024
+    assert near.missing == 256
     size = batch(model, work.context)
     truth = sizes(usual, build(usual), pinned=False)
     mine = estimate(work, size)
-    assert mine[0] >= truth[0] + 1024 * size.n_tokens * 4
+    assert mine[0] >= truth[0] + 256 * size.n_tokens * 4
 
 
 def test_no_graph_is_near_to_weights_of_another_world() -> None:

@@ -26,9 +26,8 @@ ALIVE = 4
 STRANGE = 2
 """A closed form is raised by one part of so many: what no graph is near to has parts of its own.
 
-These three and `nearest.SHARE` were chosen by leaving out one architecture after the other
-(tests/memory/compute/test_estimate.py): 0.4 % of those 495 buffers, and 0.9 % of 699 others, are
-below the truth by more than 1 % and 2 MiB; 73 % of both are within 2 % or 4 MiB.
+These three and `nearest.SHARE` were chosen by leaving out one architecture after the other, with
+all that are made the same way (benchmarks/estimate.py, docs/estimates.md).
 """
 
 

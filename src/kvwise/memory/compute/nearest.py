@@ -87,8 +87,11 @@ def nearest(model: Model, without: Collection[str] = ()) -> tuple[Near, ...]:
     from kvwise.memory.compute.families import composed  # noqa: PLC0415  (rarely needed)
 
     known = {name: BUILDERS[name] for name in BUILDERS if name not in {*without, *ODD}}
-    near = _fits(work, known | composed.rows(without))
+    near = _fits(work, known)
     best = min(((fit.missing, fit.count) for fit in near.values()), default=None)
+    if best is None or any(best) or model.is_mla:  # graphs of latent attention are few and unlike
+        near |= _fits(work, composed.rows(without))
+        best = min(((fit.missing, fit.count) for fit in near.values()), default=None)
     if best is None or best[0] > FAR * width_of(model, work.weights.where):
         return ()
     groups: dict[int, list[str]] = defaultdict(list)
