@@ -17,7 +17,6 @@ from kvwise.device import Device, Host
 from kvwise.errors import Refused
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
-from kvwise.memory.compute.bound import bound
 from kvwise.memory.ledger import Ledger
 from kvwise.plan.candidate import slack_of
 
@@ -96,18 +95,6 @@ class Ledgers:
         if bare is None:
             return None
         return slack_of(bare, self.guess(launch, bare.context.n_ctx), gpus=gpus)
-
-    def least_slack(self, launch: Launch, *, gpus: bool = False) -> int | None:
-        """No more than is left on the tightest device, without a graph; None = not known."""
-        bare = self.bare(launch)
-        if bare is None or any(each.max_block_bytes or each.pieces for each in bare.devices):
-            return None
-        own = bare.devices[: bare.placement.n_gpu]
-        most = bound(bare.model, bare.context, bare.placement, bare.caches, bare.launch, own)
-        if most is None or launch.model_draft or launch.spec_types:
-            return None
-        beside = [0] * (len(bare.lines) - len(most))
-        return slack_of(bare, [*most[:-1], *beside, most[-1]], gpus=gpus)
 
     def guess(self, launch: Launch, n_ctx: int) -> tuple[int, ...]:
         """Compute bytes of each line, after what was seen of launches alike; empty if nothing."""

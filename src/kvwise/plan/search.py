@@ -242,15 +242,11 @@ class Search:
         """Bytes left on the tightest device, its reserve set aside; None where it is refused.
 
         What is missing may be a guess, and that something is missing may be one where a launch
-        that is alike misses clearly; that nothing is missing never is. What is left is the least
-        that can be where that is something.
+        that is alike misses clearly; that nothing is missing never is.
         """
         guess = self._surely_misses(launch, gpus=gpus)
         if guess is not None:
             return guess
-        sure = self._surely_left(launch, gpus=gpus)
-        if sure is not None:
-            return sure
         ledger = self.ledger(self.settled(launch))
         if ledger is None or self._attention_leaves_gpu(ledger):
             return None
@@ -273,16 +269,6 @@ class Search:
         if missed < (-_LAYERS_APART if self.splits_freely else 0):
             return min(missed, missed if rough is None else rough)
         return rough if known and rough is not None and rough < -_CLEARLY else None
-
-    def _surely_left(self, launch: Launch, *, gpus: bool = False) -> int | None:
-        """The least that can be left, if that is not less than nothing; needs no graph."""
-        if self.splits_freely:
-            launch = self.splits.rough(launch)
-        left = self.ledgers.least_slack(launch, gpus=gpus)
-        if left is None or left < 0:
-            return None
-        bare = self.ledgers.bare(launch)
-        return None if bare is None or self._attention_leaves_gpu(bare) else left
 
     def barest(self, launch: Launch) -> Ledger | None:
         """The ledger without compute buffers, split as is best without them."""
