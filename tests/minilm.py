@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 as GGUF, made from the safetensors of a package (BERT, 384 wide, mean pooling)."""
+"""all-MiniLM-L6-v2 as GGUF, made from a package's safetensors (BERT, 384 wide)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _kind(word: str) -> int:
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, Any]]:
-    import numpy
+    import numpy as np
 
     with path.open("rb") as file:
         (size,) = struct.unpack("<Q", file.read(8))
@@ -86,7 +86,7 @@ def _tensors(path: Path) -> Iterator[tuple[str, Any]]:
                 continue
             begin, end = about["data_offsets"]
             file.seek(8 + size + begin)
-            flat = numpy.frombuffer(file.read(end - begin), dtype="<f4")
+            flat = np.frombuffer(file.read(end - begin), dtype="<f4")
             yield new, flat.reshape(about["shape"])
 
 

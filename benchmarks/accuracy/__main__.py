@@ -13,9 +13,9 @@ import sys
 import time
 from pathlib import Path
 
-import page
 import runs
 
+import page
 import reports
 import zoo
 

@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 
 import losses
-import page
 from asking import Asked, ask, take_turns
 from grid import Case, cases
 from kept import Kept, NotKept, Row, version
 
+import page
 from kvwise.engine.find import binary
 from kvwise.errors import KvwiseError
 from kvwise.launch import Launch

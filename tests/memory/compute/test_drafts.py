@@ -6,13 +6,13 @@ from collections import Counter
 
 import pytest
 from built import job_for
-from report import golden, measured, predict
 from test_unproven import model_like
 
 from kvwise.gguf.model import Model
 from kvwise.memory.compute.builder import Batch, Unbuildable
 from kvwise.memory.compute.families import BUILDERS, DRAFTS, MTP
 from kvwise.memory.compute.reserve import build
+from report import golden, measured, predict
 
 MEASURED = ("deepseek-v3.2", "glm-4.5-air", "qwen3.6-35b-a3b-mtp")
 CONFIG = {"n_ctx": 3328, "n_ubatch": 112, "n_outputs_max": 7, "n_batch": 512}

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import pytest
 from built import job_for
-from report import MIB, golden, measured, predict
 from test_unproven import model_like
 
 from kvwise.memory.compute.builder import Unbuildable
@@ -15,6 +14,7 @@ from kvwise.memory.compute.closed import closed
 from kvwise.memory.compute.estimate import STRANGE, estimate
 from kvwise.memory.compute.nearest import nearest, width_of
 from kvwise.memory.compute.reserve import batch, build, sizes
+from report import MIB, golden, measured, predict
 
 SAMPLE = (
     "tiny-llama", "tiny-qwen2", "tiny-qwen3vlmoe", "tiny-olmoe", "tiny-qwen35", "tiny-starcoder2",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from report import golden, measured, predict
 
 from kvwise.memory.compute.families import BUILDERS
+from report import golden, measured, predict
 
 SAMPLE = (
     "qwen3-8b", "gemma-3-4b", "mixtral-8x7b", "tiny-stablelm", "tiny-granite_swa", "tiny-llama4",

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report import DEFAULTS, ZOO
 
 from kvwise.arch import describe
 from kvwise.errors import Refused
@@ -20,6 +19,7 @@ from kvwise.memory.compute.reserve import build, job, reserved, taped
 from kvwise.memory.context import resolve
 from kvwise.memory.placement import place, select
 from kvwise.memory.zoo_config import read_config
+from report import DEFAULTS, ZOO
 
 NAMES = (
     "tiny-deepseek32", "tiny-deepseek4", "tiny-minimax-m3", "tiny-llama4", "tiny-gemma3",

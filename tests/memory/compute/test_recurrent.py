@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from built import job_for, model_of
-from report import golden, measured, predict
 from traces import load
 
 from kvwise.gguf.model import Model
 from kvwise.memory.compute.graph import Graph
 from kvwise.memory.compute.reserve import build
+from report import golden, measured, predict
 
 EXACT = (
     "arwkv7", "bailingmoe3", "falcon-h1", "granitehybrid", "jamba", "kimi-k3", "kimi-linear",

@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from report import DEFAULTS, ZOO
 from traces import FOLDER
 
 from kvwise.arch import describe
@@ -21,6 +20,7 @@ from kvwise.memory.compute import ComputeResult, compute
 from kvwise.memory.context import resolve
 from kvwise.memory.placement import HOST, place, select
 from kvwise.memory.zoo_config import read_config
+from report import DEFAULTS, ZOO
 
 SAMPLE = (
     "tiny-deepseek32", "tiny-deepseek4", "tiny-minimax-m3", "deepseek-v2-lite-nomla", "minicpm3-4b",
