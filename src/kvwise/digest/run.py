@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from kvwise.digest.chunker import Chunk, Chunker, Rules, Tokenizer
-from kvwise.digest.extract import Marks, Place, headings, kind_of, prepare
+from kvwise.digest.extract import Marks, Place, headings, kind_of, prepare, shown
 from kvwise.digest.forecast import LOOKED_AT, Forecast
 from kvwise.digest.reading import Text, Window
 from kvwise.digest.shelf import FINISHED, RUNNING, Document, KnownChunks, Shelf, key_of
@@ -126,8 +126,8 @@ class Digest:
         ours = str(text.path.relative_to(self._folder)) if own else None
         self._shelf.begin(
             Document(
-                source.name, str(source.path.resolve()), kind_of(source.path), stamp, RUNNING,
-                ours, text.encoding, text.start,
+                source.name, shown(str(source.path.resolve())), kind_of(source.path), stamp,
+                RUNNING, ours, text.encoding, text.start,
             )
         )  # fmt: skip
         size = max(1, text.path.stat().st_size)

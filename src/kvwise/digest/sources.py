@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvwise.digest.extract import FORMATS
+from kvwise.digest.extract import FORMATS, shown
 from kvwise.errors import SourceError, UsageError
 
 STDIN = "-"
@@ -49,7 +49,7 @@ def sources(words: Sequence[str], folder: Path) -> list[Source]:
             continue
         path = Path(word)
         if path.is_dir():
-            inside = list(_inside(path, path.resolve().name))
+            inside = list(_inside(path, path.resolve().name or "root"))
             if not inside:
                 raise SourceError(
                     "{path} has no document in it", path=word, known=" ".join(sorted(FORMATS)),
@@ -57,7 +57,7 @@ def sources(words: Sequence[str], folder: Path) -> list[Source]:
                 )  # fmt: skip
             found += inside
         else:
-            found.append(Source(path.name, path, _size(path)))
+            found.append(Source(shown(path.name), path, _size(path)))
     return _told_apart(found)
 
 
@@ -69,7 +69,7 @@ def _inside(root: Path, label: str) -> Iterator[Source]:
             known = path.suffix.lower() in FORMATS and not name.startswith(".")
             if known and path.is_file():
                 relative = path.relative_to(root).as_posix()
-                yield Source(f"{label}/{relative}", path, _size(path))
+                yield Source(shown(f"{label}/{relative}"), path, _size(path))
 
 
 def _size(path: Path) -> int:
@@ -104,6 +104,6 @@ def _told_apart(found: Sequence[Source]) -> list[Source]:
     return [
         source
         if names.count(source.name) == 1
-        else Source(path.as_posix().lstrip("/"), source.path, source.size)
+        else Source(shown(path.as_posix().lstrip("/")), source.path, source.size)
         for path, source in unique.items()
     ]

@@ -8,9 +8,11 @@ row in `FORMATS`.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
+import re
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +47,9 @@ FORMATS = {
 }  # fmt: skip
 """File name endings that a folder is searched for."""
 
+_UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)
+_STEM = 80
+
 IN_PLACE = ("plain", "markdown")
 
 
@@ -71,19 +76,33 @@ def prepare(path: Path, folder: Path, name: str, encoding: str | None = None) ->
     kind = kind_of(path)
     if kind == "zip":
         raise SourceError("{path} is a packed file, no document", path=str(path))
-    marks = folder / f"{name}.marks.jsonl"
-    marks.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = file_stem(name)
+    marks = folder / f"{stem}.marks.jsonl"
     module = importlib.import_module(f"kvwise.digest.extract.{kind}")
-    if kind in IN_PLACE:
+    if kind in IN_PLACE and shown(str(path)) == str(path):
         from kvwise.digest.extract.encodings import text_of  # noqa: PLC0415
 
         text = text_of(path, encoding)
         if text.encoding in DIRECT:
             _write_marks(marks, module.marks(text))
             return text, marks
-    target = folder / f"{name}.txt"
+    target = folder / f"{stem}.txt"
     _spool(module.pieces(path, encoding), target, marks)
     return Text(target), marks
+
+
+def shown(name: str) -> str:
+    """A file name as text: bytes of it that are none become U+FFFD."""
+    return os.fsencode(name).decode("utf-8", "replace")
+
+
+def file_stem(name: str) -> str:
+    """What our own files for a document are called: safe and short whatever its name, and its own
+    (two names have different hashes)."""
+    safe = _UNSAFE.sub("_", name).strip("._")[-_STEM:]
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{safe}-{digest}" if safe else digest
 
 
 def _spool(pieces: Iterator[Piece], target: Path, marks: Path) -> None:

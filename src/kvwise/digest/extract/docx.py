@@ -24,6 +24,10 @@ _BODY = "word/document.xml"
 _STYLES = "word/styles.xml"
 _LEVEL = re.compile(r"heading\s*(\d)", re.IGNORECASE)
 _MOST = 1 << 31  # unpacked bytes
+_SMALL = 1 << 26  # that any ratio is fine for
+_RATIO = 200
+_FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
+"""What older programs show in place of what is there too."""
 
 
 def pieces(path: Path, _encoding: str | None) -> Iterator[Piece]:
@@ -37,8 +41,7 @@ def pieces(path: Path, _encoding: str | None) -> Iterator[Piece]:
         ) from None
     try:
         with zipfile.ZipFile(path) as packed:
-            if packed.getinfo(_BODY).file_size > _MOST:
-                raise SourceError("{path} unpacks to more than 2 GiB", path=str(path))
+            _check_size(packed, path)
             styles = _styles(packed, ET.fromstring)
             with packed.open(_BODY) as file:
                 yield from _paragraphs(ET.iterparse(file, ("start", "end")), styles)
@@ -49,15 +52,27 @@ def pieces(path: Path, _encoding: str | None) -> Iterator[Piece]:
         ) from error
 
 
+def _check_size(packed: zipfile.ZipFile, path: Path) -> None:
+    about = packed.getinfo(_BODY)
+    if about.file_size > _MOST:
+        raise SourceError("{path} unpacks to more than 2 GiB", path=str(path))
+    if about.file_size > max(_SMALL, _RATIO * about.compress_size):
+        raise SourceError(
+            "{path} unpacks to {times} times its size: no real text does", path=str(path),
+            times=about.file_size // max(1, about.compress_size),
+        )  # fmt: skip
+
+
 def _paragraphs(events: Iterator[tuple[str, Element]], styles: dict[str, int]) -> Iterator[Piece]:
     words: list[str] = []
-    level = depth = 0
+    level = depth = twice = 0
     for event, element in events:
         tag = element.tag
+        twice += (tag == _FALLBACK) * (1 if event == "start" else -1)
         if event == "start":
             depth += tag == f"{_W}p"
             continue
-        if tag == f"{_W}t":
+        if tag == f"{_W}t" and not twice:
             words.append(element.text or "")
         elif tag in (f"{_W}tab", f"{_W}br", f"{_W}cr") and depth:
             words.append("\t" if tag == f"{_W}tab" else "\n")
@@ -78,6 +93,8 @@ def _paragraphs(events: Iterator[tuple[str, Element]], styles: dict[str, int]) -
 def _styles(packed: zipfile.ZipFile, parse: Callable[[bytes], Element]) -> dict[str, int]:
     """Style id -> heading level, by the name that all languages of Word keep."""
     try:
+        if packed.getinfo(_STYLES).file_size > _SMALL:
+            return {}
         root = parse(packed.read(_STYLES))
     except (KeyError, ParseError):
         return {}

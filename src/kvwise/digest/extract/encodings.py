@@ -38,6 +38,8 @@ def text_of(path: Path, encoding: str | None = None) -> Text:
             return Text(path, name, len(mark), errors_of(name))
     if encoding is not None:
         return _named(path, encoding)
+    if wide := _wide(head):
+        return Text(path, wide, 0, errors_of(wide))
     if b"\0" in head:
         raise SourceError("{path} is no text", path=str(path), hint="--encoding names one")
     bad = _bad_utf8(path)
@@ -47,10 +49,20 @@ def text_of(path: Path, encoding: str | None = None) -> Text:
     return Text(path, found, 0, errors_of(found))
 
 
+def _wide(head: bytes) -> str:
+    """UTF-16 without a mark, in a text that is mostly Latin: every second byte is 0."""
+    half = len(head) // 2
+    odd, even = head[1::2].count(0), head[::2].count(0)
+    if half < 4 or max(odd, even) < 0.8 * half or min(odd, even):
+        return ""
+    return "utf-16-le" if odd > even else "utf-16-be"
+
+
 def _named(path: Path, encoding: str) -> Text:
     try:
         name = codecs.lookup(encoding).name
-    except LookupError:
+        b"a".decode(name)
+    except (LookupError, UnicodeError):
         raise UsageError("--encoding {name}: no such encoding", name=encoding) from None
     return Text(path, name, 0, errors_of(name))
 

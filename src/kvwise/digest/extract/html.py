@@ -37,6 +37,8 @@ class _Page(HTMLParser):
         self._gap = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
+        if self._unseen == ["head"] and (tag == "body" or tag in _BREAKS or tag in _LEVELS):
+            self._unseen.clear()  # its end may be left out
         if tag in _UNSEEN:
             self._unseen.append(tag)
         elif tag in _LEVELS:
@@ -118,6 +120,8 @@ def _declared(path: Path) -> str | None:
     if not found:
         return None
     name = found[1].decode("ascii")
+    if name.lower().startswith(("utf-16", "utf-32")):
+        return None  # it could not be read if it were
     try:
         text_of(path, name)
     except UsageError:

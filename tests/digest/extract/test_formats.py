@@ -1,0 +1,225 @@
+"""The text of real files of each format, and what hostile ones get."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from kvwise.digest.extract import Marks, file_stem, headings, prepare
+from kvwise.errors import SourceError
+
+_W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+
+
+def _text(path: Path, encoding: str | None = None) -> str:
+    about, _ = prepare(path, path.parent / "text", path.name, encoding)
+    return about.read(about.start, about.path.stat().st_size)
+
+
+def _sections(path: Path) -> list[str]:
+    about, marks_file = prepare(path, path.parent / "text", path.name)
+    marks = Marks(marks_file)
+    size = about.path.stat().st_size
+    starts = [*headings(marks_file), size]
+    found = [
+        marks.of(start, end).section for start, end in pairwise(starts)
+    ]  # fmt: skip
+    marks.close()
+    return found
+
+
+def _html(tmp_path: Path, page: str, encoding: str = "utf-8") -> Path:
+    path = tmp_path / "page.html"
+    path.write_bytes(page.encode(encoding))
+    return path
+
+
+# -- HTML ------------------------------------------------------------------------------------------
+
+
+def test_html_shows_what_a_reader_sees(tmp_path: Path) -> None:
+    page = """<!DOCTYPE html><html><head><title>Hidden</title><style>p {}</style>
+    <body><nav>Menu</nav><h1>Big &amp; <em>bold</em></h1><p>Tom &lt;3 caf&eacute; &#x263A;
+    and   more</p><script>if (a < b) alert("no")</script><pre>  kept
+      as is</pre><table><tr><td>a<table><tr><td>inner</td></tr></table></td><td>b</td></tr></table>
+    <h2>Next</h2><p>End<br>line</body></html>"""
+    path = _html(tmp_path, page)
+    text = _text(path)
+    assert "Tom <3 caf\u00e9 \u263a and more" in text
+    assert "  kept\n      as is" in text
+    for word in ("inner", "b", "End\nline"):
+        assert word in text
+    for word in ("Hidden", "Menu", "alert", "p {}"):
+        assert word not in text
+    assert _sections(path) == ["Big & bold", "Big & bold > Next"]
+
+
+def test_html_says_its_encoding(tmp_path: Path) -> None:
+    words = "\u4eca\u5929\u5929\u6c14\u5f88\u597d"
+    page = f'<meta http-equiv="Content-Type" content="text/html; charset=gb18030"><p>{words}</p>'
+    assert words in _text(_html(tmp_path, page, "gb18030"))
+    wrong = f'<meta charset="utf-16"><p>{words}</p>'
+    assert words in _text(_html(tmp_path, wrong))
+    unknown = f'<meta charset="klingon"><p>{words}</p>'
+    assert words in _text(_html(tmp_path, unknown))
+
+
+@pytest.mark.parametrize("page", ["", "<", "<!--", "<p", "&#xffffffff;", "</p></p>", "<h1><h2>x"])
+def test_odd_html_is_read(tmp_path: Path, page: str) -> None:
+    _text(_html(tmp_path, page))
+
+
+# -- Markdown --------------------------------------------------------------------------------------
+
+
+def test_markdown_headings_outside_of_code(tmp_path: Path) -> None:
+    path = tmp_path / "a.md"
+    path.write_bytes(
+        b"\xef\xbb\xbf# One #\r\n\r\ntext\r\n```sh\r\n# no heading\r\n```\r\n## Two\r\n"
+    )
+    assert _sections(path) == ["One", "One > Two"]
+    assert _text(path).startswith("# One #\r\n")
+
+
+# -- DOCX ------------------------------------------------------------------------------------------
+
+
+def test_docx_of_a_real_writer(tmp_path: Path) -> None:
+    docx = pytest.importorskip("docx")
+    document = docx.Document()
+    document.add_heading("First", 1)
+    document.add_paragraph("Some words\twith a tab.")
+    document.add_heading("Inside", 2)
+    table = document.add_table(1, 2)
+    table.cell(0, 0).text, table.cell(0, 1).text = "left", "right"
+    document.add_paragraph("\u4e2d\u6587\u3002")
+    path = tmp_path / "a.docx"
+    document.save(str(path))
+    text = _text(path)
+    for words in ("Some words\twith a tab.", "left", "right", "\u4e2d\u6587\u3002"):
+        assert words in text
+    assert _sections(path) == ["First", "First > Inside"]
+
+
+def _packed(path: Path, body: bytes, more: dict[str, bytes] | None = None) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("word/document.xml", body)
+        for name, data in (more or {}).items():
+            packed.writestr(name, data)
+    return path
+
+
+def _body(inside: str, before: str = "") -> bytes:
+    return (
+        f'<?xml version="1.0"?>{before}<w:document xmlns:w="{_W}" xmlns:mc="http://schemas.'
+        f'openxmlformats.org/markup-compatibility/2006"><w:body>{inside}</w:body></w:document>'
+    ).encode()
+
+
+def test_docx_says_nothing_twice(tmp_path: Path) -> None:
+    box = "<w:p><w:r><w:t>{}</w:t></w:r></w:p>"
+    inside = (
+        f"<w:p><mc:AlternateContent><mc:Choice>{box.format('new')}</mc:Choice>"
+        f"<mc:Fallback>{box.format('old')}</mc:Fallback></mc:AlternateContent></w:p>"
+    )
+    text = _text(_packed(tmp_path / "a.docx", _body(inside)))
+    assert "new" in text
+    assert "old" not in text
+
+
+def test_docx_bombs_are_refused(tmp_path: Path) -> None:
+    laughs = (
+        '<!DOCTYPE a [<!ENTITY a "ha">'
+        + "".join(
+            f'<!ENTITY {name} "{"&" + before + ";" * 1}{"&" + before + ";"}">'
+            for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+        )
+        + "]>"
+    )
+    path = _packed(tmp_path / "laughs.docx", _body("<w:p><w:r><w:t>&i;</w:t></w:r></w:p>", laughs))
+    with pytest.raises(SourceError):
+        _text(path)
+    path = _packed(tmp_path / "zeros.docx", b"<a>" + b" " * (80 << 20))
+    with pytest.raises(SourceError, match="times its size"):
+        _text(path)
+
+
+def test_a_docx_cut_anywhere_is_told(tmp_path: Path) -> None:
+    paragraphs = "".join(f"<w:p><w:r><w:t>{n}</w:t></w:r></w:p>" for n in range(50))
+    whole = _packed(tmp_path / "a.docx", _body(paragraphs)).read_bytes()
+    for end in range(4, len(whole) - 1, 7):
+        path = tmp_path / "cut.docx"
+        path.write_bytes(whole[:end])
+        with pytest.raises(SourceError):
+            _text(path)
+    (tmp_path / "a.zip").write_bytes(whole)
+    with pytest.raises(SourceError, match="packed"):
+        _text(tmp_path / "a.zip")
+
+
+# -- PDF -------------------------------------------------------------------------------------------
+
+
+def _pdf(*pages: str) -> bytes:
+    fpdf = pytest.importorskip("fpdf")
+    made = fpdf.FPDF()
+    made.set_font("Helvetica")
+    for page in pages:
+        made.add_page()
+        made.multi_cell(0, 8, page)
+    out = io.BytesIO()
+    made.output(out)
+    return out.getvalue()
+
+
+def test_pdf_pages(tmp_path: Path) -> None:
+    path = tmp_path / "a.pdf"
+    path.write_bytes(_pdf("The first page speaks of bees.", "The second one of copper."))
+    about, marks_file = prepare(path, tmp_path / "text", "a.pdf")
+    text = about.path.read_text()
+    assert text.index("bees") < text.index("copper")
+    marks = Marks(marks_file)
+    at = text.index("The second")
+    assert marks.of(0, 10).page == 1
+    assert marks.of(at, at + 5).page == 2
+    marks.close()
+
+
+def test_a_pdf_cut_anywhere_is_read_or_told(tmp_path: Path) -> None:
+    whole = _pdf("Words " * 50)
+    told = 0
+    for end in range(5, len(whole), max(1, len(whole) // 25)):
+        path = tmp_path / "cut.pdf"
+        path.write_bytes(whole[:end])
+        try:
+            _text(path)
+        except SourceError:
+            told += 1
+    assert told > 5
+
+
+def test_a_pdf_without_text_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "scan.pdf"
+    path.write_bytes(_pdf(""))
+    with pytest.raises(SourceError, match="only pictures"):
+        _text(path)
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../etc/x", "/etc/passwd", "..", "", "a" * 300, "a\nb\0c", "\udcff.txt", "\u4e2d.md"],
+)
+def test_no_name_leaves_the_folder(name: str) -> None:
+    stem = file_stem(name)
+    assert len(stem) < 120
+    assert "/" not in stem
+    assert not stem.startswith(".")
+    assert stem.isascii()
+    assert stem != file_stem(name + "x")

@@ -1,0 +1,103 @@
+"""Files, folders and names as they come."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kvwise.digest.chunker import Rules
+from kvwise.digest.outputs import can_write, document_json, pooled, write_chunks, write_vectors
+from kvwise.digest.run import Digest, Summary
+from kvwise.digest.search import nearest, text_of
+from kvwise.digest.shelf import Shelf
+from kvwise.digest.sources import sources
+from kvwise.digest.stations import Stations
+from kvwise.errors import SourceError
+
+from .plain import Words
+from .test_again import Counting
+
+
+def _digest(shelf: Shelf, words: list[str]) -> Summary:
+    shelf.agree({})
+    folder = shelf.path.parent
+    stations = Stations([Counting()])
+    run = Digest(shelf, folder / "text", Words(), Rules(64), stations)
+    return run.run(sources(words, folder))
+
+
+def test_a_folder_without_hidden_files_loops_and_pipes(tmp_path: Path) -> None:
+    folder = tmp_path / "docs"
+    (folder / ".git").mkdir(parents=True)
+    (folder / "deep").mkdir()
+    for name in (".git/a.txt", ".hidden.txt", "b.txt", "deep/c.md", "image.png"):
+        (folder / name).write_text("Words. ")
+    (folder / "deep" / "up").symlink_to(folder, target_is_directory=True)
+    (folder / "loop.txt").symlink_to("loop.txt")
+    os.mkfifo(folder / "pipe.txt")
+    found = sources([str(folder)], tmp_path)
+    assert [source.name for source in found] == ["docs/b.txt", "docs/deep/c.md"]
+    for name in ("loop.txt", "pipe.txt", "nowhere.txt"):
+        with pytest.raises(SourceError):
+            sources([str(folder / name)], tmp_path)
+
+
+def test_the_same_name_in_two_folders(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text(f"In {name}. ")
+    words = [str(tmp_path / name / "a.txt") for name in ("one", "two", "one")]
+    found = sources(words, tmp_path)
+    assert len({source.name for source in found}) == len(found) == 2
+    with Shelf(tmp_path / "out") as shelf:
+        _digest(shelf, words)
+        texts = {text_of(shelf, row) for row in shelf.chunks()}
+    assert texts == {"In one. ", "In two. "}
+
+
+@pytest.mark.parametrize("name", [b"\xff\xfe.txt", b"a\nb.txt", b"x" * 250 + b".txt", b"-.txt"])
+def test_odd_file_names(tmp_path: Path, name: bytes) -> None:
+    path = Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name)))  # noqa: PTH118
+    path.write_text("Words here.")
+    with Shelf(tmp_path / "out") as shelf:
+        summary = _digest(shelf, [str(path)])
+        (row,) = shelf.chunks()
+        assert text_of(shelf, row) == "Words here."
+        document_json(shelf, {})
+    assert summary.chunks == 1
+    outside = [each for each in tmp_path.iterdir() if each.name != "out"]
+    assert outside == [path]
+
+
+def test_nothing_in_a_document(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_bytes(b"")
+    with Shelf(tmp_path / "out") as shelf:
+        assert _digest(shelf, [str(tmp_path / "empty.txt")]).chunks == 0
+        assert pooled(shelf, "empty.txt") is None
+        assert nearest(shelf, [1.0, 0.0], 5) == []
+        if can_write():
+            assert write_vectors(shelf, tmp_path) == (0, 0)
+            write_chunks(shelf, tmp_path)
+        assert document_json(shelf, {})["documents"][0]["chunks"] == 0
+
+
+def test_a_document_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.md"
+    path.write_text("# One\n" + "Some words here. " * 9000 + "\n# Two\nEnd. ")
+
+    class Shrinking(Counting):
+        def embed(self, batch: object) -> list[bytes]:
+            os.truncate(path, 500)
+            return super().embed(batch)  # type: ignore[arg-type]
+
+    with Shelf(tmp_path / "out") as shelf:
+        shelf.agree({})
+        folder = shelf.path.parent
+        run = Digest(shelf, folder / "text", Words(), Rules(64), Stations([Shrinking()]))
+        run.run(sources([str(path)], folder))
+        summary = _digest(shelf, [str(path)])  # it is seen as changed, and what is there now counts
+        rows = list(shelf.chunks())
+    assert rows[-1].end == 500
+    assert summary.chunks == len(rows)
