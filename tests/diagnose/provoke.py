@@ -375,6 +375,10 @@ FAILURES: dict[str, Failure] = {
     "group-cache": Failure(
         "kv-alloc-oom", ("-c", "65536", "-np", "1"), memory_group=700 * MIB, memory=True
     ),
+    "vulkan-cache": Failure(
+        "kv-alloc-oom", ("-c", "65536", "-np", "1", "-ngl", "99", "-fit", "off", "--no-warmup"),
+        address_space=2048 * MIB, memory=True, engines=VULKAN,
+    ),
     "fit-out-of-memory": Failure(
         "fit-crash", (*SMALL, "--no-mmap", "--no-repack"), address_space=200 * MIB,
         engines=BINARY, live=False,

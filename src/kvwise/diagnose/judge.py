@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kvwise.diagnose.case import Case, Seen
-from kvwise.diagnose.finding import Diagnosis, Evidence, Finding, Hit, Rule
-from kvwise.diagnose.rules import RULES
+from kvwise.diagnose.finding import POSSIBLE, Diagnosis, Evidence, Finding, Hit, Rule
+from kvwise.diagnose.rules import HINTS, RULES
 from kvwise.diagnose.stage import READY
 from kvwise.text import phrase
 
@@ -50,7 +50,15 @@ def judge(case: Case) -> Diagnosis:
 
 def _findings(case: Case) -> list[Finding]:
     found: dict[str, Finding] = {}
-    for rule in RULES:
+    _ask(RULES, case, found)
+    if not any(each.blames and each.confidence > POSSIBLE for each in found.values()):
+        _ask(HINTS, case, found)
+    ordered = sorted(found.values(), key=lambda each: -each.confidence)
+    return ordered[:_MOST_FINDINGS]
+
+
+def _ask(rules: tuple[Rule, ...], case: Case, found: dict[str, Finding]) -> None:
+    for rule in rules:
         hit = rule.when(case)
         if hit is None or hit.confidence < _LEAST - 1e-9:
             continue
@@ -58,8 +66,6 @@ def _findings(case: Case) -> list[Finding]:
         known = found.get(rule.kind)
         if known is None or known.confidence < finding.confidence:
             found[rule.kind] = finding
-    ordered = sorted(found.values(), key=lambda each: -each.confidence)
-    return ordered[:_MOST_FINDINGS]
 
 
 def _finding(rule: Rule, hit: Hit) -> Finding:

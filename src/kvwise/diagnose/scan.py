@@ -17,6 +17,7 @@ from typing import NamedTuple
 from kvwise.diagnose.unwrap import unwrap
 from kvwise.engine import events as ev
 from kvwise.engine import failures, lines, log
+from kvwise.engine.wordings import signals
 
 _SUSPECTS = 40
 _CHATTY = frozenset({b" time =", b"new prompt,", b"all slots are idle", b"print_timing"})
@@ -92,10 +93,22 @@ class Scanner:
             raw = data[start:end].decode("utf-8", "replace")
             found = self._read_line(number + 1, raw, rows)
             records += found
-            known = [each for each in found if not _repeats(each)]
+            known = [each for each in found if not _says_little(each)]
             if suspect and not known and len(self.said.suspects) < _SUSPECTS:
-                self.said.suspects.append((number + 1, raw.strip()[:400]))
+                records += self._suspect(number + 1, raw, found)
         self.said.lines += data.count(b"\n") + (not data.endswith(b"\n"))
+        return records
+
+    def _suspect(self, number: int, raw: str, found: list[ev.Record]) -> list[ev.Record]:
+        """Note a line that no pattern knows; records of what its plain words hint at."""
+        records = []
+        for text in unwrap(raw):
+            line = log.split_line(number, text)
+            code = failures.hint(line.text)
+            if code:
+                records.append(ev.Record(number, line.level, line.text, ev.Remark(code, {})))
+        if all(map(_repeats, found)) and (records or any(word in raw for word in _ERROR)):
+            self.said.suspects.append((number, raw.strip()[:400]))
         return records
 
     @staticmethod
@@ -161,6 +174,14 @@ def _mark(data: bytes, needle: _Needle, found: dict[int, tuple[int, bool, list[i
     return hits
 
 
+def _says_little(record: ev.Record) -> bool:
+    """Does it say only that something failed, not why?"""
+    event = record.event
+    return _repeats(record) or (
+        isinstance(event, ev.Failure) and event.code in ("model_load", "crashed", "server_exit")
+    )
+
+
 def _repeats(record: ev.Record) -> bool:
     """Is it any program's "error: ..." that may be kvwise's own? Nobody has explained it yet."""
     return isinstance(record.event, ev.Remark) and record.event.code == "kvwise_said"
@@ -220,7 +241,7 @@ def _maker(kind: type[ev.Failure | ev.Remark], code: str) -> Callable[[re.Match[
 @cache
 def _needles() -> tuple[_Needle, ...]:
     """Every needle once; those that are only signs of an error have no rows."""
-    rows: dict[str, list[int]] = {needle: [] for needle in _ERROR}
+    rows: dict[str, list[int]] = {needle: [] for needle in (*_ERROR, *signals.NEEDLES)}
     for number, (needle, _) in enumerate(_rows()):
         rows.setdefault(needle, []).append(number)
     found = []

@@ -20,6 +20,7 @@ from kvwise.engine.wordings import (
     memory,
     remarks,
     requests,
+    signals,
     speculation,
 )
 
@@ -50,6 +51,10 @@ ROWS = _rows(
     general.ROWS,
 )
 REMARKS = _rows(remarks.ROWS)
+_HINTS = tuple(
+    (code, re.compile(pattern, re.ASCII | re.IGNORECASE)) for code, pattern in signals.ROWS
+)
+_HINTED = 1000  # characters of a line that are searched for a hint
 
 
 def read(text: str) -> ev.Failure | ev.Remark | None:
@@ -69,3 +74,9 @@ def _first(rows: tuple[Row, ...], text: str) -> tuple[str, dict[str, str]] | Non
                 fields = {key: value for key, value in match.groupdict().items() if value}
                 return row.code, fields
     return None
+
+
+def hint(text: str) -> str | None:
+    """The code of the cause that the plain words of a line hint at, when nothing knows the line."""
+    text = text[:_HINTED]
+    return next((code for code, pattern in _HINTS if pattern.search(text)), None)

@@ -9,6 +9,7 @@ from kvwise.diagnose.rules import (
     devices,
     files,
     growth,
+    hints,
     loading,
     memory,
     options,
@@ -37,3 +38,5 @@ _OF_ENGINES: tuple[Rule, ...] = (
 )
 
 RULES: tuple[Rule, ...] = (*_OF_ENGINES, *own.rules(_OF_ENGINES))
+HINTS: tuple[Rule, ...] = hints.rules(_OF_ENGINES)
+"""Asked only where none of the others knows why."""
