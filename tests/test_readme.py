@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from models import smollm2
+from models import minilm, smollm2
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
@@ -32,8 +32,9 @@ ALL = sorted({line for page in PAGES for line in commands(page)})
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """What the READMEs assume: a model, another model's header, a text, a log."""
+    """What the READMEs assume: two models, another model's header, a text, a log."""
     (tmp_path / "model.gguf").symlink_to(smollm2())
+    (tmp_path / "embed.gguf").symlink_to(minilm())
     packed = ROOT / "tests/zoo/models/qwen3-8b.json.gz"
     (tmp_path / "qwen3-8b.json").write_bytes(gzip.decompress(packed.read_bytes()))
     (tmp_path / "report.txt").write_text(TEXT, "utf-8")
