@@ -13,7 +13,7 @@ from kvwise.gguf.open import open_header
 from kvwise.guard.case import Case, line_of
 from kvwise.guard.cause import Cause
 from kvwise.guard.knobs import KNOBS
-from kvwise.guard.steps import SHARES, Exhausted, Ladder, Step
+from kvwise.guard.steps import RESERVE, RUNG, SHARES, Exhausted, Ladder, Step
 from kvwise.launch import Launch
 from kvwise.plan.goal import Goal
 from kvwise.text import phrase
@@ -105,6 +105,30 @@ def test_several_knobs_together_when_none_is_enough() -> None:
 def test_experts_go_before_layers() -> None:
     found = step(cause("weights-oom", 2 * GIB), model=MOE)
     assert list(found.changes) == ["-ncmoe"]
+
+
+def test_experts_leave_layer_by_layer() -> None:
+    """As many as it takes and not one more: a layer fewer would not be enough."""
+    why, fixed = cause("weights-oom", 2 * GIB), frozenset({"n_seq_max"})
+    found = step(why, model=MOE, fixed=fixed)
+    needed = 2 * GIB * SHARES[0][0] // SHARES[0][1]
+    assert (found.frees_bytes or 0) >= needed
+    fewer = replace(found.launch, n_cpu_moe=found.launch.n_cpu_moe - 1)
+    before, after = (case(model=MOE).ledger(each) for each in (START, fewer))
+    assert before is not None
+    assert after is not None
+    assert before.lines[0].weights_bytes - after.lines[0].weights_bytes < needed
+
+
+def test_after_a_new_plan_its_own_ladder_is_gone_down() -> None:
+    ladder = Ladder(case(goal=Goal(), fixed=frozenset()))
+    first = ladder.next(START, cause("kv-alloc-oom", GIB))
+    assert isinstance(first, Step)
+    assert first.knobs == (RESERVE,)
+    second = ladder.next(first.launch, cause("kv-alloc-oom", 256 * MIB))
+    assert isinstance(second, Step)
+    assert second.knobs == (RUNG,)
+    assert (second.frees_bytes or 0) >= 64 * MIB
 
 
 def test_a_lost_gpu_asks_for_shorter_work() -> None:

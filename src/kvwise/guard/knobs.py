@@ -92,17 +92,18 @@ def layers(around: Around, start: Launch) -> Iterator[dict[str, Any]]:
         return
     if around.case.goal and around.case.goal.never_offload:
         return
-    steps = list(levels(model, len(around.case.devices), around.fixed))
+    steps = [  # whole layers of experts: halves of one are what a plan is for
+        step
+        for step in levels(model, len(around.case.devices), around.fixed)
+        if "override_tensor" not in step
+    ]
     on_gpu = around.ledger.placement.gpu_layers if around.ledger else start.n_gpu_layers
     below = [
         step
         for step in steps
         if (step.get("n_cpu_moe", 0), -step.get("n_gpu_layers", 0)) > (start.n_cpu_moe, -on_gpu)
     ]
-    at = 0
-    while at < len(below):
-        yield dict(below[at])
-        at = max(at + 1, at * 3 // 2)
+    yield from map(dict, below)
 
 
 MOVES: Mapping[str, Callable[[Around, Launch], Iterator[dict[str, Any]]]] = {

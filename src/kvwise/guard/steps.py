@@ -3,6 +3,7 @@
 | knob | what it moves | how far |
 | --- | --- | --- |
 | reserve | everything that was planned | planned again, with more kept free |
+| rung | what the plan's own ladder (`plan.ladder`) gives up | to its first rung that is enough |
 | ubatch | -ub | halved, down to 64 |
 | types | -ctk, -ctv | q8_0, then q4_0 where the quality asked for allows it |
 | context | -c | by sixteenths, then quarters, down to what is needed |
@@ -15,7 +16,8 @@ are moved together in this order. What the user fixed is moved only where `may_c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,15 +29,17 @@ from kvwise.guard.line import shown
 from kvwise.launch import Launch
 from kvwise.memory.ledger import Ledger
 from kvwise.options import change
-from kvwise.plan.choose import plan
+from kvwise.plan.choose import Choice, Plan, plan
 from kvwise.plan.goal import Goal
 from kvwise.text import Phrase, phrase
 from kvwise.units import show
 
-RESERVE = "reserve"
+RESERVE, RUNG = "reserve", "rung"
 SHARES = ((1, 8), (1, 4), (1, 2), (3, 4))
 """What a step must give back, as a share of what was refused, by failures so far."""
 
+_FEW = 12
+"""So many moves are tried one after the other."""
 _NOT_MEMORY = {"device-lost-timeout": ("ubatch", "context", "layers")}
 """Knobs for causes that ask for shorter work instead of fewer bytes."""
 _UNSEEN_KNOBS = {"weights": ("layers",), "context": ("types", "context", "layers")}
@@ -67,6 +71,7 @@ class Ladder:
         self.case = case
         self._failures = 0
         self._replanned = False
+        self._plan: Plan | None = None  # the one that was made again
 
     def next(self, launch: Launch, cause: Cause, spilled: int = 0) -> Step | Exhausted:
         """The step after `launch` failed of `cause`; `spilled` bytes lie where they should not."""
@@ -76,7 +81,11 @@ class Ladder:
         step = None
         if not self._replanned and (self.case.goal or launch.fit):
             self._replanned = True
-            step = down.replanned()
+            made = down.planned_again()
+            if made:
+                step, self._plan = made
+        if step is None and self._plan:
+            step = down.on_ladder(self._plan.ladder)
         step = step or down.moved()
         if step:
             return step
@@ -107,7 +116,7 @@ class _Down:
 
     # -- planned again -------------------------------------------------------------------------
 
-    def replanned(self) -> Step | None:
+    def planned_again(self) -> tuple[Step, Plan] | None:
         """Everything that is free, chosen anew with more kept free where it failed."""
         case, cause = self.case, self.cause
         if case.model is None or self.ledger is None or cause.kind in _NOT_MEMORY:
@@ -131,7 +140,16 @@ class _Down:
             return None
         step = self._step(made.choice.launch, (RESERVE,), made.choice.ledger)
         enough = cause.kind == "cache-types" or (step.frees_bytes or 0) > 0
-        return step if step.changes and enough else None
+        return (step, made) if step.changes and enough else None
+
+    def on_ladder(self, rungs: Sequence[Choice]) -> Step | None:
+        """The first rung of the plan's own ladder that gives enough back where it failed."""
+        if self.ledger is None or self.cause.kind in _NOT_MEMORY:
+            return None
+        for rung in rungs:
+            if self._freed(rung.launch) >= self.needed:
+                return self._step(rung.launch, (RUNG,), rung.ledger)
+        return None
 
     def _tighter(self) -> tuple[Any, ...]:
         """The devices as they turned out to be: with so much less to be had."""
@@ -183,7 +201,7 @@ class _Down:
             return None
         best: tuple[Launch, int] | None = None
         gained = self._freed(start)
-        for changes in MOVES[knob](self.around, start):
+        for changes in self._worth_trying(list(MOVES[knob](self.around, start)), start):
             launch = change(start, **changes)
             freed = self._freed(launch) - gained
             if self.ledger is not None and freed <= 0:
@@ -193,6 +211,16 @@ class _Down:
             if gained + freed >= self.needed:
                 return launch, freed
         return best
+
+    def _worth_trying(
+        self, moves: list[Mapping[str, Any]], start: Launch
+    ) -> Sequence[Mapping[str, Any]]:
+        """The moves from the first that gives enough back on, found by halving: each goes further
+        than the one before, and a model has hundreds. The last one if none does."""
+        if self.ledger is None or len(moves) <= _FEW:
+            return moves
+        first = bisect_left(moves, self.needed, key=lambda move: self._freed(change(start, **move)))
+        return moves[min(first, len(moves) - 1) :]
 
     def _freed(self, launch: Launch) -> int:
         """Bytes that a launch takes less than the one that failed, where it matters; without a
