@@ -56,6 +56,7 @@ class Store:
     A subclass with migrations and an application number of its own is another kind of file.
     """
 
+    hint: ClassVar[str] = "set KVWISE_HOME to another folder, or move the file away"
     migrations: ClassVar[tuple[tuple[str, ...], ...] | None] = None
     application: ClassVar[int] = _APPLICATION
 
@@ -97,7 +98,7 @@ class Store:
             raise StoreError(
                 "{path} was written by a newer kvwise",
                 path=str(self.path),
-                hint="update kvwise, or set KVWISE_HOME to another folder",
+                hint="update kvwise, or use another folder",
             )
         return version
 
@@ -157,7 +158,7 @@ class Store:
                 "{path} cannot be used: {why}",
                 path=str(path or self.path),
                 why=str(error),
-                hint="set KVWISE_HOME to another folder, or move the file away",
+                hint=self.hint,
             ) from error
 
     # -- the end -------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from kvwise.cli._digest_view import place_of
 from kvwise.cli.output import Printer
-from kvwise.errors import UsageError
 from kvwise.text import phrase
 
 if TYPE_CHECKING:
@@ -88,10 +87,6 @@ def refine(printer: Printer, session: Session, shelf: Shelf, wanted: Wanted) -> 
             vectors = {label: session.query(label) for label in labels}
     session.close()
     if wanted.start is None:
-        if wanted.question or wanted.task:
-            raise UsageError(
-                "a generator is needed to write", hint="--model names one; --search needs none"
-            )
         return {"labels": _similar(printer, shelf, vectors)}
     found: dict[str, Any] = {}
     folder = shelf.path.parent

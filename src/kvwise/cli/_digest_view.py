@@ -132,6 +132,8 @@ def show_hits(printer: Printer, shelf: Shelf, question: str, hits: Sequence[Hit]
 
     printer.text()
     printer.text(phrase("nearest to: {question}", question=question), "title")
+    if not hits:
+        printer.text(phrase("nothing: there are no chunks"), "warn")
     for number, hit in enumerate(hits, 1):
         printer.text(f"{number}. {hit.score:.3f}  {place_of(hit.row)}", "good")
         text = " ".join(text_of(shelf, hit.row).split())

@@ -124,6 +124,7 @@ class _Asked:
         out = given["out"]
         if not documents and not isinstance(out, str):
             raise UsageError("no document", hint="name files or folders, or - for standard input")
+        _check_refining(given)
         folder = Path(str(out)) if out else Path(_folder_name(documents[0]))
         if folder.exists() and not folder.is_dir():
             raise UsageError("--out {path} is no folder", path=str(folder))
@@ -173,6 +174,18 @@ class _Asked:
             servers=servers,
             ray=self.ray(),
         )
+
+
+def _check_refining(given: dict[str, object]) -> None:
+    """What can be told before hours of work. Raises UsageError."""
+    if (given["ask"] or given["task"]) and not given["model"]:
+        raise UsageError(
+            "a generator is needed to write", hint="--model names one; --search needs none"
+        )
+    if isinstance(given["classify"], str):
+        from kvwise.digest.refine.classify import labels_of  # noqa: PLC0415
+
+        labels_of(given["classify"])
 
 
 def _folder_name(document: str) -> str:

@@ -63,6 +63,7 @@ class Shelf(Store):
     made with something else."""
 
     application: ClassVar[int] = 0x6B766467  # "kvdg"
+    hint: ClassVar[str] = "give another --out; what is in this one can be made again"
     migrations: ClassVar[tuple[tuple[str, ...], ...] | None] = (
         (
             "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
