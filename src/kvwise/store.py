@@ -158,7 +158,9 @@ class Store:
                 "{path} cannot be used: {why}",
                 path=str(path or self.path),
                 why=str(error),
-                hint=self.hint,
+                hint="make room on its disk; what was done is kept"
+                if "disk is full" in str(error)
+                else self.hint,
             ) from error
 
     # -- the end -------------------------------------------------------------------------------

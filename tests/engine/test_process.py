@@ -51,6 +51,17 @@ def test_endings(code: str, ending: Ending, status: int) -> None:
     assert outcome.clean == (ending is Ending.EXITED)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_child_is_heard_where_its_log_cannot_be_kept(tmp_path: Path) -> None:
+    code = "import sys\nfor n in range(40000): print('line', n, file=sys.stderr)\nprint('done')"
+    for log in (Path("/dev/full"), tmp_path / "nowhere" / "a.log"):
+        with child(code, log=log) as process:
+            outcome = process.wait(60.0)
+            assert outcome is not None
+            assert process.answers.get(timeout=SOON) == "done"
+        assert outcome.tail[-1] == "line 39999"
+
+
 def test_an_exit_after_it_was_ready_is_no_refusal() -> None:
     with child("import sys, time; sys.stdin.read(); raise SystemExit(1)") as process:
         process.mark_ready()

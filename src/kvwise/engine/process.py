@@ -46,6 +46,36 @@ _starter = ThreadPoolExecutor(1, thread_name_prefix="kvwise-starter")
 """Starts every child: the death of the starting thread is what a child is told of (launcher.py)."""
 
 
+class _Kept:
+    """The log in a file, as far as the disk takes it: the engine must be heard even where no more
+    can be kept, or it would wait for us forever."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: IO[bytes] | None = None
+        with contextlib.suppress(OSError):
+            self._file = path.open("wb", buffering=0)
+
+    def write(self, data: bytes) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.write(data)
+        except OSError:
+            self.close()
+
+    def close(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
 class Child:
     """A running process. `loaded` is what its log said so far, `outcome` how it ended."""
 
@@ -207,11 +237,10 @@ class Child:
         stream = self._process.stderr
         assert stream is not None  # noqa: S101 (asked for above)
         with contextlib.ExitStack() as stack:
-            file = stack.enter_context(self.log.open("wb")) if self.log else None
+            file = stack.enter_context(_Kept(self.log)) if self.log else None
             while data := os.read(stream.fileno(), 1 << 16):
                 if file:
                     file.write(data)
-                    file.flush()
                 if self._on_output:
                     self._on_output(2, data)
                 self._take(split.feed(data), reader.feed(data))
