@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from kvwise.bench.cases import SIX, Lengths, Task, make_cases, matrix, parse_vary
 from kvwise.errors import UsageError
 from kvwise.launch import Launch
+from kvwise.options import OPTIONS, asked_threads
 
 
 def cases(text: str, base: Launch | None = None, *, fixed: bool = False):
@@ -81,12 +84,34 @@ def test_the_matrix_begins_with_the_six_and_has_every_pair_once() -> None:
         ("fa=maybe", "fa"),
         ("d=-1", "not a count"),
         ("p=x", "p"),
+        ("p=1;n-prompt=2", "n-prompt is there twice"),
+        ("ctk=f16;cache-type-k=q8_0", "cache-type-k is there twice"),
+        ("m=other.gguf", "m cannot vary"),
+        ("kv-unified-per-slot=1", "cannot vary"),
+        ("t=1.5", "not a whole number"),
     ],
 )
 def test_what_is_wrong_is_said(text: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
         cases(text)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["1", "1.5", "on", "f16", "a/b"])
+def test_any_option_of_llama_cpp_varies_or_is_refused(value: str) -> None:
+    for option in OPTIONS:
+        for flag in {*option.flags, *option.negative, *option.bench}:
+            with suppress(UsageError):
+                assert all(each.key for each in cases(f"{flag}={value}"))
+
+
+def test_no_number_of_threads_is_all_cores_as_in_llama_cpp() -> None:
+    said = {text: asked_threads(Launch(extra=("-t", text)), 8) for text in ("-1", "0", "3")}
+    assert said == {"-1": 8, "0": 8, "3": 3}
+    assert asked_threads(Launch(extra=("-t", "2", "--threads", "4")), 8) == 4
+    assert asked_threads(Launch(), 8) is None
+    with pytest.raises(UsageError, match="-t"):
+        asked_threads(Launch(extra=("-t", "1,2")), 8)
 
 
 def test_nothing_to_run_and_far_too_much_are_refused() -> None:

@@ -16,13 +16,16 @@ from kvwise.errors import UsageError
 from kvwise.gguf.types import CACHE_TYPES
 from kvwise.launch import TOOLS, Launch
 from kvwise.options import Option, change, spellings
-from kvwise.options.kinds import FLAG, SWITCH, truth
+from kvwise.options.kinds import FLAG, SWITCH, TEXT, truth
 from kvwise.units import pad, parse_count
 
 Kind = Literal["prompt", "decode"]
 MATRICES = ("kv", "six")
 _SHORT: dict[Kind, str] = {"prompt": "pp", "decode": "tg"}
-_TESTS = {"p": "prompt", "n": "decode", "d": "depth"}
+_TESTS = {
+    "p": "prompt", "n-prompt": "prompt", "n": "decode", "n-gen": "decode", "d": "depth",
+    "n-depth": "depth",
+}  # fmt: skip
 CELLS = 256
 """Contexts are padded to a multiple of this many cells (src/llama-context.cpp)."""
 MOST_CASES = 4096
@@ -129,7 +132,8 @@ def parse_vary(texts: Iterable[str], tests: Lengths) -> tuple[tuple[Axis, ...], 
     Names are llama.cpp's own without the dashes; lists inside a value are written with / as for
     llama-bench. Raises UsageError.
     """
-    axes: dict[str, Axis] = {}
+    axes: list[Axis] = []
+    seen: set[str] = set()
     for piece in (piece for text in texts for piece in text.split(";") if piece.strip()):
         name, equals, values = (part.strip() for part in piece.partition("="))
         name = name.lstrip("-")
@@ -138,13 +142,15 @@ def parse_vary(texts: Iterable[str], tests: Lengths) -> tuple[tuple[Axis, ...], 
                 "--vary: {piece!r} is no option with values", piece=piece[:80],
                 hint="write it like ctk=f16,q8_0;fa=on,off",
             )  # fmt: skip
-        if name in axes:
+        called = _TESTS.get(name) or _option(name)[0].name
+        if called in seen:
             raise UsageError("--vary: {name} is there twice", name=name)
+        seen.add(called)
         if name in _TESTS:
             tests = replace(tests, **{_TESTS[name]: lengths_of(values, name)})
         else:
-            axes[name] = _axis(name, values.split(","))
-    return tuple(axes.values()), tests
+            axes.append(_axis(name, values.split(",")))
+    return tuple(axes), tests
 
 
 def _axis(name: str, values: Sequence[str]) -> Axis:
@@ -181,12 +187,18 @@ def _value(
 ) -> tuple[str, Mapping[str, Any], tuple[str, ...]]:
     """(the text, fields of a launch it sets, words that are passed on)."""
     text, kind = text.strip(), option.kind_in(tool)
+    if kind is TEXT:  # llama-bench takes lists there; here each value stands alone
+        kind = option.kind
     try:
         value = truth(text) if kind in (FLAG, SWITCH) else kind.read(text)
     except UsageError as error:
         raise UsageError("--vary: {name}: {problem}", name=name, problem=error.phrase) from None
     if not option.passed_on:
-        return text, _Hashed(option.settings(value)), ()
+        fields = _Hashed(option.settings(value))
+        if any(field.startswith("_") for field in fields):
+            raise UsageError("--vary: {name} cannot vary", name=name,
+                             hint="several models are written as MODEL MODEL")  # fmt: skip
+        return text, fields, ()
     flag = option.spellings("llama-server") or option.spellings(tool)
     if kind in (FLAG, SWITCH):
         off = option.negative[:1] if option.negative else ()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Literal
 
 from kvwise.bench.cases import Case, Task
@@ -22,6 +21,7 @@ from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory.account import account
 from kvwise.memory.ledger import Ledger, Line
+from kvwise.options import asked_threads
 from kvwise.options.kinds import BENCH_CACHE_TYPES
 from kvwise.text import Phrase, phrase
 from kvwise.units import mib
@@ -45,13 +45,7 @@ class Means:
 
     def threads_of(self, launch: Launch) -> int:
         """Threads of a setting: -t may be one of those that vary."""
-        words = launch.extra
-        asked = [
-            value
-            for flag, value in pairwise(words)
-            if flag in ("-t", "--threads") and value.isdecimal()
-        ]
-        return int(asked[-1]) if asked and int(asked[-1]) else self.threads
+        return asked_threads(launch, self.cores) or self.threads
 
     def free_cores(self, launch: Launch) -> int:
         """Cores that a setting leaves to others."""

@@ -14,7 +14,7 @@ from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
-from kvwise.options import change
+from kvwise.options import asked_threads, change
 
 if TYPE_CHECKING:
     from kvwise.bench.ruled import Means
@@ -105,9 +105,7 @@ def _means(bases: Sequence[Launch], wanted: str | None) -> Means:
 
     engine = find_for_bench(wanted)
     cores = os.cpu_count() or 1
-    asked = [word for base in bases for flag, word in zip(base.extra, base.extra[1:], strict=False)
-             if flag in ("-t", "--threads")]  # fmt: skip
-    threads = int(asked[0]) if asked else physical_cores() or cores
+    threads = asked_threads(bases[0], cores) or physical_cores() or cores
     return Means(
         engine, program(engine), tuple(here.devices(engine)), host(), threads, cores
     )  # fmt: skip

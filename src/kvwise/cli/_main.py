@@ -107,9 +107,11 @@ def _usage_error(error: click.ClickException) -> KvwiseError:
         case click.BadParameter(param=click.Parameter(type=click.Choice(choices=choices))):
             sentence = template("{what} is one of {values}")
             fields["values"] = ", ".join(map(str, choices))
-        case click.BadParameter(param=click.Parameter(type=click.IntRange(min=least))):
+        case click.BadParameter(param=click.Parameter(type=click.IntRange(min=least, max=most))):
             sentence = template("{what} is a whole number from {least} on")
-            fields["least"] = least
+            if most is not None:
+                sentence = template("{what} is a whole number from {least} to {most}")
+            fields |= {"least": least, "most": most}
         case click.BadParameter():
             sentence = "{what}: {text}"
         case click.NoSuchCommand():

@@ -13,13 +13,14 @@ from kvwise.options.reading import Reading, read
 from kvwise.options.resolve import change, derived
 from kvwise.options.row import Option
 from kvwise.options.table import OPTIONS, spellings
-from kvwise.options.words import split_argv, uncounted
+from kvwise.options.words import asked_threads, split_argv, uncounted
 from kvwise.options.writing import defaults, to_argv, to_env, unsayable
 
 __all__ = [
     "OPTIONS",
     "Option",
     "Reading",
+    "asked_threads",
     "change",
     "defaults",
     "derived",

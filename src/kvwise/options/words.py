@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from itertools import pairwise
 
+from kvwise.errors import UsageError
 from kvwise.launch import Launch
+from kvwise.options.kinds import INT
 from kvwise.options.row import EVERY
 from kvwise.options.table import normal, spellings
 from kvwise.text import Phrase, phrase
@@ -50,6 +52,21 @@ def _tool(argv: Sequence[str]) -> str:
         if normal(word) == "--tool":
             return value
     return EVERY[0]
+
+
+def asked_threads(launch: Launch, cores: int) -> int | None:
+    """The last -t of a launch, None without one; llama.cpp takes all `cores` for 0 and less.
+
+    Raises UsageError for what only llama-bench reads (`1,2`).
+    """
+    texts = [text for flag, text in pairwise(launch.extra) if flag in ("-t", "--threads")]
+    if not texts:
+        return None
+    try:
+        threads = INT.read(texts[-1])
+    except UsageError as error:
+        raise UsageError("{flag}: {problem}", flag="-t", problem=error.phrase) from None
+    return threads if threads > 0 else cores
 
 
 def uncounted(launch: Launch) -> tuple[Phrase, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from kvwise.jobs import Job, Pace
 from kvwise.launch import Launch
 from kvwise.memory.ledger import Ledger
 from kvwise.memory.parts.companions import Companions
+from kvwise.options import asked_threads
 from kvwise.probe.host import host as this_host
 from kvwise.simulate import simulation
 from kvwise.speculate import memory
@@ -36,7 +38,6 @@ _LEAST_CONTEXT = 4096
 _BYTES_PER_TOKEN = 2
 """Fewer than texts have (about 4, Chinese 3), so that a context made by it is large enough."""
 _FOR_TEMPLATE = 256
-_THREADS = frozenset({"-t", "--threads"})
 
 Progress = Callable[[Pace], None]
 After = Callable[[Sequence[Measured]], object]
@@ -107,9 +108,7 @@ def context_for(prompts: Sequence[Prompt], n_predict: int, n_ctx_train: int) -> 
 
 def threads_of(launch: Launch) -> int:
     """Those of -t, else the cores that nobody uses now."""
-    words = list(launch.extra)
-    at = next((number for number, word in enumerate(words[:-1]) if word in _THREADS), None)
-    return free_cores() if at is None else int(words[at + 1])
+    return asked_threads(launch, os.cpu_count() or 1) or free_cores()
 
 
 def speculate(

@@ -16,7 +16,7 @@ from kvwise.errors import Refused, UsageError
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory.account import account
-from kvwise.options import change
+from kvwise.options import asked_threads, change
 from kvwise.plan.quality import PAIRS, Grades, meets
 
 Value = str | int
@@ -180,7 +180,7 @@ def _knobs(
     floor: str,
     prompt_tokens: int,
 ) -> Iterator[tuple[str, tuple[Knob, Value]]]:
-    counts, threads = _threads(cores, logical), _asked_threads(base.extra) or cores
+    counts, threads = _threads(cores, logical), asked_threads(base, logical) or cores
     yield "t", (Knob("t", counts), cores)
     yield "tb", (Knob("tb", tuple(sorted({*counts, threads}))), threads)
     sizes = sorted({*_until(UBATCHES, prompt_tokens), base.n_ubatch})
@@ -207,13 +207,6 @@ def _until(sizes: Sequence[int], most: int) -> Iterator[int]:
         yield size
         if size >= most:
             return
-
-
-def _asked_threads(words: Sequence[str]) -> int | None:
-    for flag in _SPELLINGS["t"]:
-        if flag in words[:-1]:
-            return int(words[words.index(flag) + 1])
-    return None
 
 
 def _threads(cores: int, logical: int) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from kvwise.engine.find import Engine
 from kvwise.engine.settings import Run
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
-from kvwise.options import change
+from kvwise.options import asked_threads, change
 from kvwise.units import pad
 
 REQUESTS = {
@@ -112,5 +112,4 @@ class Meter:
 
 
 def _threads(launch: Launch, cores: int) -> int:
-    words = list(launch.extra)
-    return int(words[words.index("-t") + 1]) if "-t" in words[:-1] else cores
+    return asked_threads(launch, cores) or cores
