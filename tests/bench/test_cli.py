@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,6 +60,21 @@ def test_what_the_embedded_engine_cannot_be_told_is_a_row() -> None:
     assert "devices" in row["message"]
 
 
+def test_a_text_that_is_not_there_is_said_before_anything_is_measured(tmp_path: Path) -> None:
+    code, document = planned("--quality", "--text", str(tmp_path / "none.txt"))
+    assert code == 1
+    assert "none.txt" in document["error"]["message"]
+
+
+def test_a_report_that_could_not_be_written_is_said_before_anything_is_measured(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").write_text("")
+    code, document = planned("--report", str(tmp_path / "file" / "a.md"))
+    assert code == 1
+    assert "is no folder" in document["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -67,6 +83,8 @@ def test_what_the_embedded_engine_cannot_be_told_is_a_row() -> None:
         (("--resume", "--fresh"), "exclude"),
         (("--text", "a.txt"), "--quality"),
         (("-p", "0", "-n", "0"), "nothing to run"),
+        (("-r", "100000"), "from 1 to 1000"),
+        (("--tool", "llama-bench", "-t", "1,2"), "not a whole number"),
     ],
 )
 def test_wrong_requests(words: tuple[str, ...], said: str) -> None:

@@ -111,6 +111,10 @@ def command(
     if text is not None and not quality:
         raise UsageError("--text belongs to --quality")
     check_report(report)
+    if quality:
+        from kvwise.quality import text_of  # noqa: PLC0415
+
+        text_of(text)  # it is needed last: what is wrong with it is said first
     lengths = {"-p": prompt, "-n": decode, "-d": depth}
     folder = Path(logs) if logs else None
     asked = Asked(tuple(models), matrix, vary, lengths, engine, repetitions, retries, force, folder)

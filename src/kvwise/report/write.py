@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +83,11 @@ def check(path: str) -> None:
     if place.is_dir():
         raise SourceError("{path} is a folder", path=path)
     files.check(place)
+    above = next((each for each in place.absolute().parents if each.exists()), place)
+    if not above.is_dir():
+        raise SourceError("{path}: {folder} is no folder", path=path, folder=str(above))
+    if not os.access(above, os.W_OK):
+        raise SourceError("{path}: {folder} cannot be written", path=path, folder=str(above))
 
 
 def write(report: Report, path: str, language: str) -> Path | None:
