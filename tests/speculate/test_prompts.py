@@ -67,3 +67,11 @@ def test_names_differ_and_a_changed_text_has_another_digest() -> None:
     twice = distinct([one, one])
     assert [each.name for each in twice] == ["code", "code-2"]
     assert twice[0].digest == one.digest != built_in()[1].digest
+
+
+@pytest.mark.parametrize("bad", ["[1]", "7", "null", "[" * 100_000, '{"messages": [1]}'])
+def test_a_line_of_any_other_shape_is_named(tmp_path: Path, bad: str) -> None:
+    place = tmp_path / "prompts.jsonl"
+    place.write_text(f'{{"prompt": "yes"}}\n{bad}\n')
+    with pytest.raises(SourceError, match="line 2 is no prompt"):
+        read_prompts(place)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import shutil
@@ -216,18 +217,28 @@ def _lines(child: Child) -> list[str]:
 def _rows(lines: Sequence[str], windows: Sequence[tuple[float, float]]) -> tuple[Row, ...]:
     rows = []
     for number, line in enumerate(lines):
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            raw = json.loads(line)
+        with contextlib.suppress(*_NO_ROW):
             now = time.monotonic()
-            rows.append(
-                Row(
-                    n_prompt=int(raw["n_prompt"]),
-                    n_gen=int(raw["n_gen"]),
-                    depth=int(raw.get("n_depth", 0)),
-                    rates=tuple(float(each) for each in raw["samples_ts"]),
-                    seconds=tuple(int(each) / 1e9 for each in raw["samples_ns"]),
-                    window=windows[number] if number < len(windows) else (now, now),
-                    raw=raw,
-                )
-            )
+            rows.append(_row(line, windows[number] if number < len(windows) else (now, now)))
     return tuple(rows)
+
+
+_NO_ROW = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+
+
+def _row(line: str, window: tuple[float, float]) -> Row:
+    """One line as llama-bench writes it; raises one of _NO_ROW for any other."""
+    raw = json.loads(line)
+    rates = tuple(float(each) for each in raw["samples_ts"])
+    seconds = tuple(int(each) / 1e9 for each in raw["samples_ns"])
+    if len(rates) != len(seconds) or not all(0 < each < math.inf for each in rates):
+        raise ValueError(rates)
+    return Row(
+        n_prompt=int(raw["n_prompt"]),
+        n_gen=int(raw["n_gen"]),
+        depth=int(raw.get("n_depth", 0)),
+        rates=rates,
+        seconds=seconds,
+        window=window,
+        raw=raw,
+    )

@@ -110,7 +110,7 @@ class _Heard:
         """One line: a phase, a remark, the last word, or fields."""
         try:
             told = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         if "phase" in told:
             self.phase = told["phase"]

@@ -93,7 +93,7 @@ def _of_lines(file: Path) -> Iterator[Prompt]:
             continue
         try:
             yield _of_json(json.loads(line), name)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise SourceError(
                 "{path}, line {number} is no prompt: {why}",
                 path=str(file), number=number, why=str(error) or type(error).__name__,
