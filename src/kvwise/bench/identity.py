@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from kvwise import __version__
+from kvwise.bench.ruled import DOES_NOT_FIT
 from kvwise.bench.run import Sweep
 from kvwise.verify.identity import fingerprint
 
@@ -16,7 +17,7 @@ def about(sweep: Sweep) -> dict[str, Any]:
     means = sweep.means
     settings = [
         [each.case.key, each.case.launch.as_dict(), each.way, [test.name for test in each.tests],
-         each.code]
+         _lasting(each.code)]
         for each in sweep.ruled
     ]  # fmt: skip
     programs = [
@@ -34,6 +35,11 @@ def about(sweep: Sweep) -> dict[str, Any]:
         "devices": [[each.name, each.total_bytes] for each in means.devices],
         "kvwise": __version__,
     }
+
+
+def _lasting(code: str) -> str:
+    """What other programs leave of the memory changes between two calls: it is no other sweep."""
+    return "" if code == DOES_NOT_FIT else code
 
 
 def subject(sweep: Sweep) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from kvwise import __version__
 from kvwise.device import Device, Host
 from kvwise.diagnose.failed_run import findings_json, why_failed
 from kvwise.engine import perplexity
@@ -137,6 +138,7 @@ def _about(request: Request, path: str, tool: Path | None) -> dict[str, Any]:
         "prompts": [request.ask, request.needle_tokens],
         "threads": request.threads,
         "settings": [launch.as_dict() for launch in request.launches],
+        "kvwise": __version__,
     }
 
 
