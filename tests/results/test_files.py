@@ -18,6 +18,7 @@ from kvwise.report.markdown import markdown
 from kvwise.results import line, load, save
 from kvwise.results.codec import MOST_LINE
 from kvwise.results.files import HEAD, anonymous, cell, csv_text, json_lines, merge, read_lines
+from kvwise.results.wording import outcome
 from kvwise.store import Store
 from results_made import measurement, measurements
 
@@ -96,3 +97,10 @@ def test_a_spreadsheet_runs_no_name_of_a_stranger(text: str) -> None:
 def test_plain_values_stay_what_they_are() -> None:
     assert [cell(value) for value in (None, True, -1.5, 3, "a=b")] == ["", "true", -1.5, 3, "a=b"]
     assert csv_text([]).startswith(HEAD)
+
+
+def test_why_it_failed_is_shown_and_leaves_with_the_folders() -> None:
+    why = "the engine aborted: /home/me/x.cpp:1"
+    found = measurement(state="failed", samples=(), findings=(), figures={"error": why})
+    assert str(outcome(found)) == "failed: the engine aborted: /home/me/x.cpp:1"
+    assert str(outcome(anonymous(found))) == "failed"

@@ -97,10 +97,17 @@ def _one(
             "depth": test.depth,
         },
         samples=tuple(_sample(sample) for sample in mine),
-        figures={**figures, "used": dict(line.used or {})},
+        figures={**figures, "used": dict(line.used or {})} | _error(line),
         findings=_findings(line),
         state="ok" if line.state == OK else "failed",
     )
+
+
+def _error(line: Line) -> dict[str, str]:
+    """Why it failed, where no finding says so."""
+    if line.state == OK or line.findings or line.why is None:
+        return {}
+    return {"error": str(line.why)}
 
 
 def _sample(sample: Mapping[str, Any]) -> Sample:

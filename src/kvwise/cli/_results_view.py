@@ -190,7 +190,7 @@ def show_comparison(printer: Printer, first: Side, second: Side, pairs: Sequence
 def _verdict(pair: Pair) -> list[Cell | Words]:
     found = pair.difference
     if found is None:
-        return ["", "", ""]
+        return ["", "", Cell(*_VERDICTS["unsure"])]
     words, style = _VERDICTS[found.verdict]
     noise = "" if found.noise is None else f"{found.noise:.1%}"
     return [f"{found.change:+.1%}", noise, Cell(words, style)]

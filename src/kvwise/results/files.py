@@ -28,9 +28,11 @@ def json_lines(found: Iterable[Measurement]) -> str:
 
 
 def anonymous(found: Measurement) -> Measurement:
-    """Without the machine's name and without folders; it stays the same measurement."""
+    """Without the machine's name and without folders (an engine's own words may name some); it
+    stays the same measurement."""
     return replace(
         found,
+        figures={name: value for name, value in found.figures.items() if name != "error"},
         machine=replace(found.machine, name=""),
         engine=replace(found.engine, path=_file(found.engine.path)),
         model=replace(found.model, path=_file(found.model.path)),

@@ -16,6 +16,7 @@
 | ppl_ratio | perplexity divided by that of f16/f16 |
 | verdict | `lossless`, `high`, `medium`, `broken` |
 | accepted_length, passes_per_1000 | of speculation: tokens per pass of the target; its passes |
+| error | the engine's own words where it failed and no finding says why |
 | same_text | whether speculation changed the text at temperature 0 |
 
 A name that is unknown is unknown: it is left out, never 0.

@@ -55,7 +55,8 @@ def outcome(found: Measurement) -> Phrase | str:
             str(each.get("title") or each.get("kind") or "") for each in found.findings
         )
         said = phrase("failed") if found.state == "failed" else phrase("skipped")
-        return phrase("{state}: {why}", state=said, why=kinds) if kinds else said
+        why = kinds or visible(str(found.figures.get("error") or ""))
+        return phrase("{state}: {why}", state=said, why=why) if why else said
     shown = with_spread(found)
     kl, same = found.figures.get("kl_mean"), found.figures.get("same_top")
     if not shown and isinstance(kl, int | float):
