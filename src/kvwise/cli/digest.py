@@ -201,8 +201,8 @@ def _run(printer: Printer, asked: _Asked) -> int:
 
     engine = find(asked.text("engine") or None)
     model, settings, threads = _settings(printer, asked, engine)
+    found = sources(asked.documents, asked.folder)  # before the folder: a wrong name leaves none
     asked.folder.mkdir(parents=True, exist_ok=True)
-    found = sources(asked.documents, asked.folder)
     log = asked.folder / LOG
     with explained(log, model, settings.launch), ExitStack() as stack:
         with printer.working(phrase("loading {name}", name=model.called)):

@@ -75,6 +75,10 @@ def _inside(root: Path, label: str) -> Iterator[Source]:
 def _size(path: Path) -> int:
     try:
         state = path.stat()
+    except FileNotFoundError as error:
+        raise SourceError(
+            "no file {path}", path=str(path), hint="check the name and the folder"
+        ) from error
     except OSError as error:
         raise SourceError(
             "{path} cannot be read: {why}", path=str(path), why=error.strerror
