@@ -198,3 +198,13 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     with pytest.raises(UsageError) as error:
         draw.check()
     assert "kvwise[report]" in str(error.value.hint)
+
+
+def test_samples_of_nothing_make_a_report(tmp_path: Path) -> None:
+    idle = [
+        replace(each, samples=tuple(replace(one, value=0.0) for one in each.samples))
+        for each in bench()
+    ]
+    place = tmp_path / "a.html"
+    write(results_report(idle), str(place), "en")
+    assert place.stat().st_size > 1000

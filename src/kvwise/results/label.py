@@ -33,7 +33,7 @@ def labels(found: Sequence[Measurement]) -> list[str]:
         {name for each in found for name in each.settings} - {*_TYPES, *_SPECULATION, *_FOLLOWS}
     )
     varying = [name for name in names if _differs(found, name)]
-    depths = {each.test.get("depth") or 0 for each in found} != {0}
+    depths = any(each.test.get("depth") for each in found)
     others = [_words(each, varying, depths=depths) for each in found]
     types = [types_of(each.settings) for each in found]
     shared = len(set(types)) == 1 and all(others)

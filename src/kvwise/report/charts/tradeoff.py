@@ -73,7 +73,7 @@ def _put_labels(points: list[Spec], across: tuple[float, float], up: tuple[float
     spots = [
         (
             math.log(point["kl"] / across[0]) / math.log(across[1] / across[0]) * _WIDTH,
-            (up[1] - point["speed"]) / (up[1] - up[0]) * _HEIGHT,
+            (up[1] - point["speed"]) / (up[1] - up[0] or 1) * _HEIGHT,
         )
         for point in points
     ]
