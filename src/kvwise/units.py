@@ -70,6 +70,11 @@ def show(size: int) -> str:
     return f"{sign}{size} B"
 
 
+def percent(share: float, form: str = ".0f") -> str:
+    """`89 %` of a share of 0.89; `form` is a float's, such as `+.1f`."""
+    return f"{100 * share:{form}} %"
+
+
 def clock(seconds: float) -> str:
     """`0:45`, `12:05`, `1:02:05`: how long, in any language."""
     minutes, rest = divmod(max(0, round(seconds)), 60)

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from models import smollm2
+from models import minilm, smollm2
+
+QWEN = Path(__file__).resolve().parent.parent / "zoo/models/qwen3-8b.json.gz"
 
 
 def planned(*more: str) -> tuple[int, Any]:
@@ -91,3 +93,44 @@ def test_wrong_requests(words: tuple[str, ...], said: str) -> None:
     code, document = planned(*words)
     assert code == 2
     assert said in document["error"]["message"]
+
+
+def test_a_header_can_be_planned_for_another_card_and_not_measured() -> None:
+    words = ("bench", str(QWEN), "--engine", "embedded", "--gpu", "3GiB", "--json")
+
+    def told(*more: str) -> tuple[int, Any]:
+        done = subprocess.run(
+            [sys.executable, "-m", "kvwise", *words, *more],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return done.returncode, json.loads(done.stdout)
+
+    code, document = told("--dry-run")
+    assert code == 0
+    assert [row["code"] for row in document["rows"]] == ["does_not_fit"]
+    _, document = told("--dry-run", "-ngl", "8")
+    assert [row["code"] for row in document["rows"]] == [None]
+    code, document = told()
+    assert code == 2
+    assert "--gpu is for --dry-run" in document["error"]["message"]
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_an_embedding_model_is_refused_before_it_is_loaded(more: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kvwise", "bench", str(minilm()), "--json", *more],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert json.loads(done.stdout)["code"] == "cannot_generate"
+
+
+def test_a_plan_for_people_has_a_command_for_people() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kvwise", "bench", str(smollm2()), "--engine", "embedded",
+         "--dry-run", "-ub", "128"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("llama-server -m ")
+    assert "-ub 128" in last

@@ -57,7 +57,7 @@ def test_the_list_says_once_what_all_share(quick: Kvwise, measured: list[Measure
     assert out.count("NVIDIA GeForce RTX 4060") == 1
     assert "812 ± 3 tokens/s" in out
     assert "failed: the KV cache does not fit" in out
-    assert "KL 0.0065, 97.2%" in out
+    assert "KL 0.0065, 97.2 %" in out
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_two_pairs_of_types_and_a_setting(quick: Kvwise, measured: list[Measurem
                      samples=samples(400.0)) for each in bench()[:1]]  # fmt: skip
     keep(small)
     found = quick("results", "compare", "n_ubatch=512", "n_ubatch=128", "--machine", "desk")
-    assert "-50.7%" in found.out
+    assert "-50.7 %" in found.out
     assert "less" in found.out
 
 

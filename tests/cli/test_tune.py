@@ -56,7 +56,7 @@ class TestWithOptuna:
 
     def test_what_cannot_be_meant(self, quick: Kvwise) -> None:
         wrong = (
-            ("--budget", "soon"), ("--budget", "-3m"), ("--knobs", "magic"),
+            ("--budget", "soon"), ("--budget", "-3m"), ("--budget", "10"), ("--knobs", "magic"),
             ("--resume", "--fresh"), ("--evaluations", "1"),
         )  # fmt: skip
         for words in wrong:

@@ -7,6 +7,7 @@ start. The first real starts tell better; the progress line goes by those.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from kvwise.bench.by_tool import ToolVisit
 from kvwise.bench.ruled import Ruled
 from kvwise.bench.run import Sweep
 from kvwise.bench.schedule import all_units, depths, visits
-from kvwise.engine.server import command
+from kvwise.engine.server import command, shown
 from kvwise.memory.ledger import Ledger
 from kvwise.plan.speed.estimate import estimate as speed_of
 from kvwise.text import Phrase, say
@@ -42,6 +43,7 @@ class Plan:
 
     rows: tuple[Row, ...]
     commands: tuple[str, ...]
+    shown: tuple[str, ...] = ()  # the same for people
 
     @property
     def starts(self) -> int:
@@ -106,7 +108,7 @@ def estimate(sweep: Sweep) -> Plan:
                 each.code,
             )
         )
-    return Plan(tuple(rows), tuple(_commands(sweep)))
+    return Plan(tuple(rows), tuple(_commands(sweep, command)), tuple(_commands(sweep, shown)))
 
 
 def _seconds(ruled: Ruled, depth: int, sweep: Sweep) -> tuple[float, float] | None:
@@ -129,7 +131,7 @@ def _rates(ledger: Ledger, depth: int, sweep: Sweep) -> tuple[float, float] | No
     return (prompt, decode) if prompt and decode else None
 
 
-def _commands(sweep: Sweep) -> list[str]:
+def _commands(sweep: Sweep, made: Callable[..., list[str]]) -> list[str]:
     found = []
     for each in sweep.ruled:
         if each.skipped is not None:
@@ -138,10 +140,10 @@ def _commands(sweep: Sweep) -> list[str]:
         if each.way == "llama-bench" and means.bench is not None:
             tests = each.tests_at(depths(each)[0])
             argv = ToolVisit(
-                model.path, each.case.launch, means.bench, means.threads, tests,
+                model.loadable, each.case.launch, means.bench, means.threads, tests,
                 sweep.repetitions, 0, 0, means.cpu_only,
             ).argv()  # fmt: skip
         else:
-            argv = command(model.path, each.case.launch, means.engine, means.run)
+            argv = made(model.loadable, each.case.launch, means.engine, means.run)
         found.append(shlex.join(argv))
     return found

@@ -88,7 +88,7 @@ def rule(case: Case, model: Model, tests: Sequence[Task], means: Means, *, force
         return replace(ruled, skipped=why, code="beyond_training")
     try:
         if way == "server":
-            command(model.path, case.launch, means.engine, means.run)
+            command(model.loadable, case.launch, means.engine, means.run)
         ledger = expected(ruled, model, means)
     except Refused as error:
         return replace(ruled, skipped=error.phrase, code=error.code)

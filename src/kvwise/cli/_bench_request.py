@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kvwise.cli._count import model_file
-from kvwise.cli._request import model_of, read_launch, with_model
+from kvwise.cli._count import model_file, say_if_header
+from kvwise.cli._request import Machine, machine, model_of, read_launch, with_model
 from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
 from kvwise.gguf.model import Model
@@ -37,6 +37,8 @@ class Asked:
     retries: int
     force: bool
     logs: Path | None
+    dry_run: bool = False
+    on: Mapping[str, Any] | None = None  # devices to plan for, as the line names them
 
 
 def sweep_of(printer: Printer, words: list[str], asked: Asked) -> Sweep:
@@ -58,7 +60,7 @@ def sweep_of(printer: Printer, words: list[str], asked: Asked) -> Sweep:
         axes = (*matrix_of(asked.matrix), *axes)
     tests = given.all()
     opened, bases, fixed = _bases(printer, words, asked)
-    means = replace(_means(bases, asked.engine), fixed_ctx=fixed)
+    means = replace(_means(bases, asked.engine, asked.on), fixed_ctx=fixed)
     cases = make_cases([means.engine.ruled(base) for base in bases], axes, tests, fixed)
     ruled = tuple(rule(case, opened[case.model], tests, means, force=asked.force) for case in cases)
     return Sweep(
@@ -77,13 +79,16 @@ def _bases(
     printer: Printer, words: list[str], asked: Asked
 ) -> tuple[list[Model], list[Launch], bool]:
     """The models, the launch that the settings of each start from, and whether -c was given."""
+    from kvwise.speculate.kinds import check_generates  # noqa: PLC0415
+
     opened: list[Model] = []
     bases: list[Launch] = []
     fixed = False
     for name in asked.models or (None,):
         ref, reading = read_launch(words, name, asked.engine)
         model = model_of(ref)
-        model_file(model, hint="bench loads the real weights: give a .gguf file on this machine")
+        check_generates(model)  # an encoder ends the engine's process by an assertion
+        _check_file(printer, model, dry_run=asked.dry_run)
         launch = with_model(reading.launch, ref, model)
         if "n_seq_max" not in reading.origins:  # llama-bench has one sequence
             launch = change(launch, n_seq_max=1, kv_unified=False)
@@ -96,7 +101,18 @@ def _bases(
     return opened, bases, fixed
 
 
-def _means(bases: Sequence[Launch], wanted: str | None) -> Means:
+def _check_file(printer: Printer, model: Model, *, dry_run: bool) -> None:
+    """A plan needs no weights, a measurement does. Raises UsageError."""
+    if dry_run:
+        say_if_header(printer, model)
+    else:
+        model_file(model, hint="bench loads the real weights: give a .gguf file on this machine")
+
+
+def _means(
+    bases: Sequence[Launch], wanted: str | None, on: Mapping[str, Any] | None = None
+) -> Means:
+    """`on` = the devices that a plan is for, None = those of this machine."""
     from kvwise import here  # noqa: PLC0415
     from kvwise.bench.ruled import Means  # noqa: PLC0415
     from kvwise.engine.bench import find_for_bench, program  # noqa: PLC0415
@@ -106,6 +122,5 @@ def _means(bases: Sequence[Launch], wanted: str | None) -> Means:
     engine = find_for_bench(wanted)
     cores = os.cpu_count() or 1
     threads = asked_threads(bases[0], cores) or physical_cores() or cores
-    return Means(
-        engine, program(engine), tuple(here.devices(engine)), host(), threads, cores
-    )  # fmt: skip
+    there = machine(**on, engine=engine) if on else Machine(tuple(here.devices(engine)), host())
+    return Means(engine, program(engine), there.devices, there.host, threads, cores)

@@ -25,16 +25,16 @@ def means_sentence(sweep: Sweep) -> Phrase:
         "threads": means.threads,
     }
     if ways == {"llama-bench"}:
-        return phrase("measured by llama-bench: {bench}, {threads} thread(s)", **fields)
+        return phrase("measured by llama-bench: {bench}, threads: {threads}", **fields)
     if "llama-bench" in ways:
         return phrase(
-            "measured by llama-bench where it can be told, else by the server: {bench}, {threads} "
-            "thread(s)",
+            "measured by llama-bench where it can be told, else by the server: {bench}, "
+            "threads: {threads}",
             **fields,
         )
     return phrase(
-        "measured by the server of {engine}, {threads} thread(s); decoding includes its sampling "
-        "and is some percent below llama-bench's",
+        "measured by the server of {engine}, threads: {threads}; decoding includes its "
+        "sampling and is some percent below llama-bench's",
         **fields,
     )
 
@@ -211,6 +211,6 @@ def show_plan(printer: Printer, sweep: Sweep) -> int:
         )
     else:
         printer.text(phrase("{starts} starts; how long is not known", starts=plan.starts))
-    for command in plan.commands[:1] if printer.verbosity < 1 else plan.commands:
+    for command in plan.shown[:1] if printer.verbosity < 1 else plan.shown:
         printer.text(command, "command")
     return 0

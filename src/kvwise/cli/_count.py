@@ -19,16 +19,31 @@ if TYPE_CHECKING:
 _HINT = "give a .gguf file on this machine"
 
 
+def is_header(model: Model) -> bool:
+    """Whether there are no weights of it on this machine."""
+    name = model.path
+    return not name or not Path(name).is_file() or name.endswith((".json", ".json.gz"))
+
+
+def say_if_header(printer: Printer, model: Model) -> None:
+    """Beside a dry run: its command names a file that is not here."""
+    if is_header(model):
+        printer.remark(
+            phrase(
+                "{name} is only a header here: the command needs its .gguf file", name=called(model)
+            )
+        )
+
+
 def model_file(model: Model, hint: str = _HINT) -> str:
     """The file of a model that an engine can load. Raises UsageError when there is none here."""
-    name = model.path
-    if not name or not Path(name).is_file() or name.endswith((".json", ".json.gz")):
+    if is_header(model):
         raise UsageError(
             "{name} is only a header here; its tokenizer and weights are needed",
             name=called(model),
             hint=hint,
         )
-    return name
+    return model.path
 
 
 def count_text(

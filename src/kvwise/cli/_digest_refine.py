@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kvwise.cli._digest_view import place_of
 from kvwise.cli.output import Printer
 from kvwise.text import phrase
+from kvwise.units import percent
 
 if TYPE_CHECKING:
     from kvwise.digest.refine.ask import Reply
@@ -186,7 +187,7 @@ def _verdicts(printer: Printer, found: Sequence[Verdict]) -> list[dict[str, Any]
     if not printer.json:
         printer.text()
         for each in found:
-            shares = ", ".join(f"{label} {share:.0%}" for label, share in each.shares.items())
+            shares = ", ".join(f"{label} {percent(share)}" for label, share in each.shares.items())
             printer.text(f"{each.document}: {each.label}", "title")
             votes = phrase("by {by}, votes of the chunks: {shares}", by=each.by, shares=shares)
             printer.text(votes, "dim")

@@ -12,7 +12,7 @@ from kvwise.results.compare import Pair, Side
 from kvwise.results.label import labels, metric_of
 from kvwise.results.wording import number, outcome, when
 from kvwise.text import phrase
-from kvwise.units import show
+from kvwise.units import percent, show
 
 _SHORT = 8
 
@@ -192,8 +192,8 @@ def _verdict(pair: Pair) -> list[Cell | Words]:
     if found is None:
         return ["", "", Cell(*_VERDICTS["unsure"])]
     words, style = _VERDICTS[found.verdict]
-    noise = "" if found.noise is None else f"{found.noise:.1%}"
-    return [f"{found.change:+.1%}", noise, Cell(words, style)]
+    noise = "" if found.noise is None else percent(found.noise, ".1f")
+    return [percent(found.change, "+.1f"), noise, Cell(words, style)]
 
 
 def comparison_json(first: Side, second: Side, pairs: Sequence[Pair]) -> dict[str, Any]:

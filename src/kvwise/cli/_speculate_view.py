@@ -9,7 +9,7 @@ from kvwise.cli.output import Printer
 from kvwise.speculate.documents import argv, flags
 from kvwise.speculate.memory import measured_sum, rows, sum_of
 from kvwise.text import phrase
-from kvwise.units import MIB
+from kvwise.units import MIB, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ def show(printer: Printer, done: Speculation, told: Sequence[Phrase]) -> None:
     _show_pair(printer, asked, told)
     printer.text(
         phrase(
-            "{engine}, {threads} thread(s), -c {n_ctx}, {prompts} prompt(s), {rounds} round(s)",
+            "{engine}, threads: {threads}, -c {n_ctx}, prompts: {prompts}, rounds: {rounds}",
             engine=asked.engine.name, threads=done.threads, n_ctx=asked.launch.n_ctx,
             prompts=len(asked.prompts), rounds=asked.rounds,
         ),
@@ -147,10 +147,10 @@ def _speed_row(done: Speculation, summary: Summary) -> list[Cell | Words]:
     return [
         name,
         f"{speed.median:,.1f}" if speed else "",
-        f"{speed.width / 2:.0%}" if speed and summary.rounds > 1 else "",
+        percent(speed.width / 2) if speed and summary.rounds > 1 else "",
         _gain(summary.gain) if speculates else "",
         _gain(summary.whole_gain) if speculates else "",
-        f"{summary.rate:.0%}" if summary.rate is not None else "",
+        percent(summary.rate) if summary.rate is not None else "",
         f"{summary.accepted_length:.2f}" if summary.accepted_length is not None else "",
         f"{summary.passes:,.0f}" if summary.passes is not None else "",
         f"{total.total / MIB:,.1f}" if total else "",
@@ -162,7 +162,7 @@ def _speed_row(done: Speculation, summary: Summary) -> list[Cell | Words]:
 def _gain(found: Range | None) -> Cell | Words:
     if found is None:
         return ""
-    return Cell(f"{found.median - 1:+.0%}", "good" if found.median > 1 else "bad")
+    return Cell(percent(found.median - 1, "+.0f"), "good" if found.median > 1 else "bad")
 
 
 def _text(summary: Summary) -> Cell | Words:

@@ -10,6 +10,7 @@ from kvwise.plan.commands import bash
 from kvwise.text import phrase
 from kvwise.tune.documents import argv, chosen
 from kvwise.tune.knobs import key_of
+from kvwise.units import clock, percent
 
 if TYPE_CHECKING:
     from kvwise.tune.judge import Candidate
@@ -30,9 +31,9 @@ def show_space(printer: Printer, asked: Asked) -> None:
     printer.text(
         phrase(
             "{size:,} settings; at most {most:,} evaluations, for a prompt of {prompt:,} tokens "
-            "and an answer of {answer:,}",
+            "and an answer of {answer:,}; budget {budget}",
             size=asked.space.size, most=asked.limits.most, prompt=asked.meter.request.prompt,
-            answer=asked.meter.request.answer,
+            answer=asked.meter.request.answer, budget=clock(asked.limits.seconds),
         )
     )  # fmt: skip
     printer.text(bash(argv(asked, asked.space.start)), "command")
@@ -106,8 +107,8 @@ def _row(done: Tuned, each: Candidate) -> list[Cell | Words]:
     return [
         Cell(name, "good" if each.point == chosen(done) else ""),
         f"{each.median:,.2f}",
-        f"{each.width / 2:.0%}",
-        "" if start else Cell(f"{each.gain:+.0%}", "good" if each.gain > 0 else "bad"),
+        percent(each.width / 2),
+        "" if start else Cell(percent(each.gain, "+.0f"), "good" if each.gain > 0 else "bad"),
         f"{each.prompt_per_s:,.1f}",
         f"{each.decode_per_s:,.1f}",
     ]

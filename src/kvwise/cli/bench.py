@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kvwise.cli._bench_request import MATRICES, Asked, sweep_of
 from kvwise.cli._commands import command as make_command
 from kvwise.cli._reporting import REPORT, check_report, save_report
-from kvwise.cli._request import ENGINE
+from kvwise.cli._request import DEVICE_OPTIONS, ENGINE
 from kvwise.cli._shapes import Words
 from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
@@ -55,6 +55,7 @@ _OPTIONS = (
     click.Option(["-r", "--repetitions", "repetitions"], metavar="N", type=click.IntRange(1, 1000),
                  default=5, help="Measure everything N times [default: 5]."),
     ENGINE,
+    *DEVICE_OPTIONS,
     click.Option(["--retries"], metavar="N", type=click.IntRange(0, 100), default=2,
                  help="Take a sample again up to N times when something else ran meanwhile "
                  "[default: 2]."),
@@ -62,7 +63,8 @@ _OPTIONS = (
     click.Option(["--resume"], is_flag=True, help="Insist on going on, also after the end."),
     click.Option(["--fresh"], is_flag=True, help="Forget what was interrupted."),
     click.Option(["--dry-run"], is_flag=True,
-                 help="Print the settings and how long it will take instead of measuring."),
+                 help="Print the settings and how long it will take instead of measuring; also for "
+                 "the machine that --gpu, --cpu-only, --device-file and --ram name."),
     click.Option(["--quality"], is_flag=True,
                  help="Then measure what each setting costs in fidelity against f16."),
     click.Option(["--text"], metavar="FILE",
@@ -105,11 +107,18 @@ def command(
     text: str | None,
     report: str | None,
     logs: str | None,
+    **on: Any,
 ) -> int:
     if resume and fresh:
         raise UsageError("--resume and --fresh exclude each other")
     if text is not None and not quality:
         raise UsageError("--text belongs to --quality")
+    if any(on.values()) and not dry_run:
+        raise UsageError(
+            "{option} is for --dry-run: bench measures on this machine",
+            option=", ".join(f"--{name.replace('_', '-')}" for name, value in on.items() if value),
+            hint="--device none or -ngl 0 measure without the GPU",
+        )
     check_report(report)
     if quality:
         from kvwise.quality import text_of  # noqa: PLC0415
@@ -117,7 +126,10 @@ def command(
         text_of(text)  # it is needed last: what is wrong with it is said first
     lengths = {"-p": prompt, "-n": decode, "-d": depth}
     folder = Path(logs) if logs else None
-    asked = Asked(tuple(models), matrix, vary, lengths, engine, repetitions, retries, force, folder)
+    asked = Asked(
+        tuple(models), matrix, vary, lengths, engine, repetitions, retries, force, folder,
+        dry_run, on if any(on.values()) else None,
+    )  # fmt: skip
     sweep = sweep_of(printer, words, asked)
     if dry_run:
         from kvwise.cli._bench_view import show_plan  # noqa: PLC0415
@@ -172,7 +184,8 @@ def _say_begun(printer: Printer, sweep: Sweep, job: Job) -> None:
     if job.changed:
         what = ", ".join(job.changed)
         printer.remark(phrase("starting anew: what was interrupted had another {what}", what=what))
-    printer.remark(means_sentence(sweep))
+    if printer.json:  # else it stands above the answer
+        printer.remark(means_sentence(sweep))
 
 
 def _tell(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kvwise.cli._commands import command as make_command
+from kvwise.cli._count import is_header, say_if_header
 from kvwise.cli._reporting import REPORT, check_report, save_report
 from kvwise.cli._request import (
     DEVICE_OPTIONS,
@@ -233,6 +234,9 @@ def _answer(printer: Printer, asked: Asked, options: Options) -> int:
         _show_check(printer, asked, told)
         return EXIT_INCOMPATIBLE
     if options.dry_run:
+        for model in (asked.model, asked.draft):
+            if model is not None:
+                say_if_header(printer, model)
         return _show_commands(printer, asked)
     if options.check or missing is not None:
         if missing is not None and not options.check:
@@ -256,8 +260,7 @@ def _not_here(asked: Asked) -> Phrase | None:
     for model in (asked.model, asked.draft):
         if model is None:
             continue
-        local = Path(model.path).is_file() and not model.path.endswith((".json", ".json.gz"))
-        if not local:
+        if is_header(model):
             return phrase("not measured: {name} is only a header here", name=model.called)
     return None
 

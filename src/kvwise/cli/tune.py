@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kvwise.cli._commands import command as make_command
-from kvwise.cli._count import model_file
+from kvwise.cli._count import model_file, say_if_header
 from kvwise.cli._reporting import REPORT, check_report, save_report
 from kvwise.cli._request import DEVICE_OPTIONS, ENGINE, MODEL, read_launch
 from kvwise.cli._shapes import Words
@@ -21,7 +21,7 @@ from kvwise.plan.choose import Impossible
 from kvwise.plan.goal import PURPOSES
 from kvwise.plan.quality import QUALITIES
 from kvwise.text import phrase
-from kvwise.units import clock
+from kvwise.units import clock, percent
 
 if TYPE_CHECKING:
     from kvwise.cli._planning import Planned
@@ -110,7 +110,7 @@ def command(
     except Impossible as impossible:
         return refuse(printer, impossible)
     fields = set(read_launch(words, model, engine)[1].origins)
-    asked = _asked(made, given, fields, engine)
+    asked = _asked(printer, made, given, fields, engine)
     if given["dry_run"]:
         return _show_space(printer, asked)
     done = _in_job(printer, asked, given)
@@ -125,7 +125,9 @@ def command(
     return 0
 
 
-def _asked(made: Planned, given: dict[str, Any], fields: set[str], engine: str | None) -> Asked:
+def _asked(
+    printer: Printer, made: Planned, given: dict[str, Any], fields: set[str], engine: str | None
+) -> Asked:
     from kvwise.engine.find import find  # noqa: PLC0415
     from kvwise.probe.cores import cores  # noqa: PLC0415
     from kvwise.tune.hunt import Limits  # noqa: PLC0415
@@ -134,7 +136,10 @@ def _asked(made: Planned, given: dict[str, Any], fields: set[str], engine: str |
     from kvwise.tune.measure import REQUESTS, Meter, Request  # noqa: PLC0415
     from kvwise.tune.run import BUDGET_S, Asked  # noqa: PLC0415
 
-    model_file(made.model)
+    if given["dry_run"]:
+        say_if_header(printer, made.model)
+    else:
+        model_file(made.model)
     used = find(engine)
     choice, goal = made.plan.choice, made.plan.goal
     base = used.ruled(choice.launch)
@@ -166,13 +171,14 @@ def _floor(type_k: str, type_v: str) -> str:
 
 def _seconds(text: str) -> float:
     unit = _UNITS.get(text[-1:].lower())
-    number = text[:-1] if unit else text
     try:
-        found = float(number) * (unit or 1.0)
+        found = float(text[:-1]) * unit if unit else 0.0
     except ValueError:
         found = 0.0
     if not 0 < found < float("inf"):
-        raise UsageError("--budget {text}: no time", text=text, hint="like 90s, 10m or 1h")
+        raise UsageError(
+            "--budget {text}: no time with a unit", text=text, hint="like 90s, 10m or 1h"
+        )
     return found
 
 
@@ -252,5 +258,5 @@ def _doing(asked: Asked, now: Now | None) -> Words:
         return phrase("trying {point}, {left} left", point=key_of(now.point), left=left)
     return phrase(
         "trying {point}, {left} left; the best so far takes {share} of the start's time",
-        point=key_of(now.point), left=left, share=f"{now.best:.0%}",
+        point=key_of(now.point), left=left, share=percent(now.best),
     )  # fmt: skip

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kvwise.engine.find import Engine, find
-from kvwise.engine.server import command
+from kvwise.engine.server import command, shown
 from kvwise.engine.settings import Run
 from kvwise.launch import Launch
 
@@ -23,10 +23,11 @@ class WouldRun:
     """One command that was not run."""
 
     argv: tuple[str, ...]
+    shown: tuple[str, ...] = ()  # what people are shown instead
 
     def __str__(self) -> str:
         """Ready to paste into a POSIX shell."""
-        return shlex.join(self.argv)
+        return shlex.join(self.shown or self.argv)
 
 
 @dataclass(slots=True)
@@ -39,11 +40,12 @@ class Pretend:
     def start(self, model: str | Path, launch: Launch, run: Run | None = None) -> WouldRun:
         """The command that would start a server; raises UsageError and EngineError like it."""
         engine = self.engine or find()
-        return self.tool(command(model, launch, engine, run))
+        readable = shown(model, launch, engine, run)
+        return self.tool(command(model, launch, engine, run), readable)
 
-    def tool(self, argv: Sequence[str]) -> WouldRun:
+    def tool(self, argv: Sequence[str], readable: Sequence[str] = ()) -> WouldRun:
         """Any other program of the engine."""
-        would = WouldRun(tuple(argv))
+        would = WouldRun(tuple(argv), () if list(readable) == list(argv) else tuple(readable))
         self.commands.append(would)
         return would
 

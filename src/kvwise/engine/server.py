@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,6 +27,7 @@ from kvwise.engine.process import Child, Limits
 from kvwise.engine.settings import Run, embedded_spec, server_argv
 from kvwise.errors import EngineError
 from kvwise.launch import Launch
+from kvwise.options import to_argv
 
 SILENCE_S = 120.0
 READY_S = 1800.0
@@ -82,6 +83,16 @@ def command(model: str | Path, launch: Launch, engine: Engine, run: Run | None =
         return server_argv(engine, str(model), launch, run)
     spec = json.dumps(embedded_spec(str(model), launch, run))
     return [sys.executable, "-m", "kvwise.engine.embedded", spec]
+
+
+def shown(model: str | Path, launch: Launch, engine: Engine, run: Run | None = None) -> list[str]:
+    """The command for people: the embedded engine's is what a llama-server would be told."""
+    argv = command(model, launch, engine, run)
+    if engine.kind == "binary":
+        return argv
+    words = to_argv(replace(launch, tool="llama-server", model=str(model)))
+    threads = run.threads if run and not {"-t", "--threads"}.intersection(words) else 0
+    return ["llama-server", *words, *(["-t", str(threads)] if threads else [])]
 
 
 class Server:

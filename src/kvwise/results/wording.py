@@ -8,6 +8,7 @@ from datetime import datetime
 
 from kvwise.results.record import Measurement, spread
 from kvwise.text import Phrase, phrase
+from kvwise.units import percent
 
 
 def when(at: float) -> str:
@@ -60,7 +61,9 @@ def outcome(found: Measurement) -> Phrase | str:
     shown = with_spread(found)
     kl, same = found.figures.get("kl_mean"), found.figures.get("same_top")
     if not shown and isinstance(kl, int | float):
-        shown = f"KL {number(kl)}" + (f", {same:.1%}" if isinstance(same, float) else "")
+        shown = f"KL {number(kl)}" + (
+            f", {percent(same, '.1f')}" if isinstance(same, float) else ""
+        )
     return shown or phrase("no figure")
 
 

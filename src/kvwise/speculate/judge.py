@@ -290,7 +290,7 @@ def _percent(ratio: float) -> str:
 def _told(summary: Summary) -> Phrase:
     gain = summary.gain or Range(1.0, 1.0, 1.0)
     return phrase(
-        "{variant}: {gain} tokens/s against plain, {low} to {high} over {rounds} round(s)",
+        "{variant}: {gain} tokens/s against plain, {low} to {high}, rounds: {rounds}",
         variant=summary.variant.key, gain=_percent(gain.median), low=_percent(gain.low),
         high=_percent(gain.high), rounds=summary.rounds,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from kvwise.results.stats import difference
 from kvwise.text import Phrase, phrase
 from kvwise.tune.knobs import Point, key_of
 from kvwise.tune.measure import Taken
+from kvwise.units import percent
 
 LEAST_GAIN = 0.02
 CONFIRMED = 3
@@ -104,12 +105,12 @@ def judge(found: Sequence[Candidate], start: Point) -> Verdict:
     if best.gain > noise and min(best.gains) > 0:
         why = phrase(
             "{point}: {gain} faster than the start, {low} to {high} over {rounds} rounds",
-            point=key_of(best.point), gain=f"{best.gain:.0%}", low=f"{min(best.gains):+.0%}",
-            high=f"{max(best.gains):+.0%}", rounds=len(best.gains),
+            point=key_of(best.point), gain=percent(best.gain), low=percent(min(best.gains), "+.0f"),
+            high=percent(max(best.gains), "+.0f"), rounds=len(best.gains),
         )  # fmt: skip
         return Verdict(best, noise, why)
     why = phrase(
         "the best gains {gain}, and chance alone would do {noise}",
-        gain=f"{best.gain:+.0%}", noise=f"{noise:.0%}",
+        gain=percent(best.gain, "+.0f"), noise=percent(noise),
     )  # fmt: skip
     return Verdict(None, noise, why)
