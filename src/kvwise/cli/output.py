@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _SECONDS_BEFORE_A_BAR = 1.0
+_SECONDS_BEFORE_A_LINE = 5.0
+_SECONDS_BETWEEN_LINES = 30.0
 _PIPE_COLUMNS = 100
 _WIDEST_BAR = 100
 _CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -217,13 +219,17 @@ class Printer:
 
     @contextmanager
     def progress(self, words: Words, total: int) -> Iterator[Progress]:
-        """A progress bar on stderr for work of `total` steps that takes over a second.
+        """A progress bar on stderr for work of `total` steps that takes over a second; in a pipe
+        or a file a line now and then, so that nobody takes long work for one that hangs.
 
-        Nothing in a pipe, with -q, or when KVWISE_NO_PROGRESS is set.
+        Nothing with -q, or when KVWISE_NO_PROGRESS is set.
         """
         hidden = bool(os.environ.get("KVWISE_NO_PROGRESS")) or self.verbosity < 0
-        if hidden or not self._is_terminal(self.err):
+        if hidden:
             yield lambda done, words=None: None  # noqa: ARG005
+            return
+        if not self._is_terminal(self.err):
+            yield self._lines(words, total)
             return
         from rich.progress import Progress as RichProgress  # noqa: PLC0415
 
@@ -240,6 +246,22 @@ class Printer:
             yield update
         finally:
             bar.stop()
+
+    def _lines(self, words: Words, total: int) -> Progress:
+        """Progress without a terminal: a first line soon, then one in half a minute at most."""
+        last, due = words, monotonic() + _SECONDS_BEFORE_A_LINE
+
+        def update(done: int, words: Words | None = None) -> None:
+            nonlocal last, due
+            last = last if words is None else words
+            if monotonic() < due:
+                return
+            due = monotonic() + _SECONDS_BETWEEN_LINES
+            share = f"{100 * done // max(total, 1)} %"
+            self._write(self.err, f"{share:>5}  {_one_line(self.say(last))}", "")
+            self.err.flush()
+
+        return update
 
     @contextmanager
     def working(self, words: Words) -> Iterator[None]:
