@@ -106,6 +106,18 @@ def test_an_old_result_is_left_out_and_counted(quick: Kvwise, kept: Store) -> No
     assert found["choice"]["speed"]["basis"] == "roofline"
 
 
+def test_results_that_were_disturbed_are_counted_with_the_reason(
+    quick: Kvwise, kept: Store
+) -> None:
+    one = speed(33.0)
+    flagged = tuple(replace(each, flags=("contended",)) for each in one.samples)
+    for depth in (0, 1024, 2048):
+        save(kept, replace(one, samples=flagged, test={**one.test, "depth": depth}))
+    said = "3 result(s) not used: something else ran meanwhile"
+    assert document(quick)["measured"]["said"] == [said]
+    assert said in quick(*PLAN).out
+
+
 def test_another_machine_counts_only_when_its_file_is_named(
     quick: Kvwise, kept: Store, tmp_path: Path
 ) -> None:

@@ -56,7 +56,10 @@ def test_a_speed_comes_back_as_the_speed_model_takes_it(kept: Store) -> None:
     save(kept, speed(), speed(test={"metric": "prompt"}), measurement(kind="tune"))
     found = learn_speeds(kept, MODEL, MACHINE, ENGINE, NOW).speeds
     decode, prompt = sorted(found, key=lambda each: each.decode_tokens_per_s is None)
-    assert decode == Measured(**{**WORK, "devices": (CARD.name,)}, decode_tokens_per_s=41.0)
+    around = speed().spread / 41.0
+    work = {**WORK, "devices": (CARD.name,)}
+    assert decode == Measured(**work, decode_tokens_per_s=41.0, spread=around)
+    assert around > 0
     assert (prompt.decode_tokens_per_s, prompt.prompt_tokens_per_s) == (None, 41.0)
 
 
@@ -64,6 +67,27 @@ def test_only_the_newest_of_the_same_measurement_counts(kept: Store) -> None:
     late = replace(speed(at=NOW + 5), samples=speed().samples[:1])
     save(kept, late, speed())
     assert [each.decode_tokens_per_s for each in speeds_for(kept, MODEL, MACHINE)] == [40.0]
+
+
+def test_what_was_disturbed_is_left_out_and_said(kept: Store) -> None:
+    quiet, other = speed(), replace(MODEL, fingerprint="another")
+    samples = [
+        tuple(replace(each, flags=(flag,)) for each in quiet.samples)
+        for flag in ("contended", "throttled")
+    ]
+    save(kept, *(replace(quiet, at=NOW + at, samples=each, test={"metric": "decode", "n": at})
+                 for at, each in enumerate(samples)))  # fmt: skip
+    save(kept, replace(quiet, samples=samples[0], model=other))  # another model's are not missed
+    assert why(kept) == ["something else ran meanwhile", "the machine was slowed down meanwhile"]
+
+
+def test_a_disturbed_run_does_not_replace_a_quiet_one(kept: Store) -> None:
+    quiet = speed()
+    flagged = tuple(replace(each, value=9.0, flags=("contended",)) for each in quiet.samples)
+    save(kept, quiet, replace(quiet, at=NOW + 9, samples=flagged))
+    found = learn_speeds(kept, MODEL, MACHINE, now=NOW)
+    assert [each.decode_tokens_per_s for each in found.speeds] == [41.0]
+    assert not found.left_out
 
 
 def test_another_driver_build_age_or_machine_is_left_out_and_said(kept: Store) -> None:

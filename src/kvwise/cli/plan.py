@@ -135,6 +135,8 @@ def _what_if(printer: Printer, made: Planned) -> tuple[WhatIf, ...]:
             made.on.devices,
             host=made.on.host,
             companions=companions_of(made.plan.choice.launch),
+            grades=made.known.grades,
+            results=made.known.speeds,
         )
 
 

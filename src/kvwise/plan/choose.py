@@ -26,7 +26,7 @@ from kvwise.plan.order import alternatives, best, fewest
 from kvwise.plan.quality import Grades
 from kvwise.plan.search import Search
 from kvwise.plan.speed import Measured, Speed, estimate
-from kvwise.plan.trades import outdoing, trades, undominated
+from kvwise.plan.trades import gains, outdoing, trades, undominated
 from kvwise.plan.why import reasons
 from kvwise.plan.workload import clearly_faster
 from kvwise.text import Phrase
@@ -201,6 +201,7 @@ def _around(
             others.append(least)
             shown.append(_choice(search, least, results))
         kept.append(others.index(least))
+    kept = [number for number in kept if gains(choice, shown[number])]
     made = Plan(
         goal=goal,
         choice=choice,
@@ -244,15 +245,20 @@ def _choice(
         explain=(
             Explanation
             if silent
-            else partial(_explanation, search, candidate, speed, counted=first)
+            else partial(_explanation, search, candidate, speed, results, counted=first)
         ),
     )
 
 
 def _explanation(
-    search: Search, candidate: Candidate, speed: Speed, *, counted: bool
+    search: Search,
+    candidate: Candidate,
+    speed: Speed,
+    results: Sequence[Measured],
+    *,
+    counted: bool,
 ) -> Explanation:
-    found = costs(search, candidate, speed) if counted else ()
+    found = costs(search, candidate, speed, results) if counted else ()
     return Explanation(
         why=reasons(search, candidate, speed, found),
         costs=found,

@@ -6,7 +6,7 @@ are what the bytes would hold as context at the launch's own cache types.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from kvwise.options import change
 from kvwise.plan.candidate import CELLS, Candidate
 from kvwise.plan.experts import count_on_host
 from kvwise.plan.search import Search
-from kvwise.plan.speed import Speed, estimate
+from kvwise.plan.speed import Measured, Speed, against, estimate
 from kvwise.plan.speed.words import with_speed
 from kvwise.text import Phrase, phrase
 from kvwise.units import show
@@ -32,7 +32,7 @@ class Cost:
     `flag` names it; `freed_bytes` on the GPUs (the host without any), negative = it takes them;
     `tokens` what they hold per slot, None where that is no choice or a context takes no bytes;
     `decode` and `prompt` the speed relative to the opposite (1.1 = a tenth faster), None = not
-    known.
+    known, or no more than noise.
     """
 
     flag: str
@@ -73,8 +73,11 @@ class Cost:
         }
 
 
-def costs(search: Search, chosen: Candidate, speed: Speed) -> tuple[Cost, ...]:
-    """The decisions of a candidate that differ from the plain way."""
+def costs(
+    search: Search, chosen: Candidate, speed: Speed, results: Sequence[Measured] = ()
+) -> tuple[Cost, ...]:
+    """The decisions of a candidate that differ from the plain way; `results` are the measurements
+    that `speed` stands on."""
     launch = chosen.launch
     per_block = _bytes_per_block(search, chosen)
     found = []
@@ -86,16 +89,10 @@ def costs(search: Search, chosen: Candidate, speed: Speed) -> tuple[Cost, ...]:
             continue
         freed = _bytes(ledger) - _bytes(chosen.ledger)
         tokens = freed * CELLS // per_block if per_block and flag not in _PLACES else None
-        other = estimate(ledger, speed.depth, host=search.host)
-        found.append(
-            Cost(flag, what, freed, tokens, _ratio(speed.decode, other.decode),
-                 _ratio(speed.prompt, other.prompt))
-        )  # fmt: skip
+        other = estimate(ledger, speed.depth, host=search.host, results=results)
+        ratios = against.decode(speed, other), against.prompt(speed, other)
+        found.append(Cost(flag, what, freed, tokens, *ratios))
     return tuple(each for each in found if each.freed_bytes)
-
-
-def _ratio(one: Any, other: Any) -> float | None:
-    return one.middle / other.middle if one and other else None
 
 
 def _decisions(search: Search, chosen: Candidate) -> Iterator[tuple[str, Phrase, Launch]]:

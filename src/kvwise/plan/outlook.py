@@ -18,7 +18,9 @@ from kvwise.memory.parts.companions import NONE, Companions
 from kvwise.plan.choose import Choice, Plan
 from kvwise.plan.choose import plan as make_plan
 from kvwise.plan.experts import count_on_host, matrices
+from kvwise.plan.quality import Grades
 from kvwise.plan.quants import QUANTS, requantized
+from kvwise.plan.speed import Measured
 from kvwise.plan.speed.words import span
 from kvwise.text import Phrase, phrase
 from kvwise.units import MIB, show
@@ -70,12 +72,14 @@ def outlook(
     *,
     host: Host | None = None,
     companions: Companions = NONE,
+    grades: Grades | None = None,
+    results: Sequence[Measured] = (),
 ) -> tuple[WhatIf, ...]:
     """More memory first, then other quantizations from large to small.
 
-    `model`, `devices`, `host` and `companions` are those of the plan.
+    `model`, `devices`, `host`, `companions`, `grades` and `results` are those of the plan.
     """
-    case = _Case(plan, model, tuple(devices), host, companions)
+    case = _Case(plan, model, tuple(devices), host, companions, grades, tuple(results))
     return (*_more_memory(case), *_other_quants(case))
 
 
@@ -86,6 +90,8 @@ class _Case:
     devices: tuple[Device, ...]
     host: Host | None
     companions: Companions
+    grades: Grades | None
+    results: tuple[Measured, ...]
 
     def again(
         self,
@@ -107,6 +113,8 @@ class _Case:
                 fixed=kept,
                 host=host or self.host,
                 companions=self.companions,
+                grades=self.grades,
+                results=self.results,
             )
         except KvwiseError:
             return None

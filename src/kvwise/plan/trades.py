@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from kvwise.plan.quality import CLASSES
-from kvwise.plan.speed import Speed
+from kvwise.plan.speed import Speed, against
 from kvwise.plan.speed.words import number as digits
 from kvwise.text import Phrase, phrase
+from kvwise.units import show
 
 _FACTOR = 2  # more than so many times is no percentage any more
 _ALIKE = 0.03  # speeds and contexts this close are the same to a person
@@ -40,8 +41,9 @@ def undominated(chosen: Offer, others: Sequence[Offer]) -> list[int]:
 
 def outdoing(chosen: Offer, others: Sequence[Offer]) -> int | None:
     """Number of the fastest of `others` that has no less context and quality than the choice,
-    reads prompts no slower, and answers faster by more than a hair; None where speeds are not
-    known or nothing is better in all of this."""
+    reads prompts no slower, and answers faster by more than a hair, or as fast as far as
+    measurements can tell with a better quality; None where speeds are not known or nothing is
+    better in all of this."""
     found = [
         (_speeds(each)[0], number) for number, each in enumerate(others) if _outdoes(each, chosen)
     ]
@@ -50,12 +52,13 @@ def outdoing(chosen: Offer, others: Sequence[Offer]) -> int | None:
 
 def _outdoes(one: Offer, other: Offer) -> bool:
     (answers, prompts), (slow, slow_prompts) = _speeds(one), _speeds(other)
-    return (
-        0 < slow < answers - _hair(answers)
-        and prompts >= slow_prompts
-        and one.slot_tokens >= other.slot_tokens
-        and CLASSES.index(one.quality) <= CLASSES.index(other.quality)
-    )
+    classes = CLASSES.index(one.quality), CLASSES.index(other.quality)
+    if one.slot_tokens < other.slot_tokens or classes[0] > classes[1] or not slow:
+        return False
+    if slow < answers - _hair(answers) and prompts >= slow_prompts:
+        return True
+    better = classes[0] < classes[1] and against.measured(one.speed, other.speed)
+    return better and not _slower(one, other)
 
 
 def _speeds(offer: Offer) -> tuple[float, float]:
@@ -67,16 +70,43 @@ def _speeds(offer: Offer) -> tuple[float, float]:
     )
 
 
-def _values(offer: Offer) -> tuple[float, float, float]:
-    """Context, quality, speed: larger is better. Without a speed, fewer bytes from the host."""
-    speed = offer.speed
-    swift = speed.decode.middle if speed.decode else -float(speed.read_bytes_host)
-    return float(offer.slot_tokens), -float(CLASSES.index(offer.quality)), swift
+def _values(offer: Offer) -> tuple[float, float]:
+    """Context and quality: larger is better."""
+    return float(offer.slot_tokens), -float(CLASSES.index(offer.quality))
 
 
 def _worse(one: Offer, other: Offer) -> bool:
-    """Whether `other` is at least as good in everything, give or take a hair."""
-    return all(b >= a - _hair(a) for a, b in zip(_values(one), _values(other), strict=True))
+    """Whether `other` is at least as good in everything, give or take a hair; a speed that is not
+    told from noise is as good."""
+    alike = all(b >= a - _hair(a) for a, b in zip(_values(one), _values(other), strict=True))
+    return alike and not _slower(other, one)
+
+
+def _slower(one: Offer, other: Offer) -> bool:
+    """Without speeds: reads more from the host."""
+    if one.speed.decode is None or other.speed.decode is None:
+        here, there = one.speed.read_bytes_host, other.speed.read_bytes_host
+        return here > there + _hair(there)
+    ratio = against.decode(one.speed, other.speed)
+    return ratio is not None and ratio < 1 - _ALIKE
+
+
+def gains(chosen: Offer, other: Offer) -> bool:
+    """Whether an alternative is better than the choice in anything that its trades name."""
+    more = other.slot_tokens > chosen.slot_tokens + _hair(chosen.slot_tokens)
+    better = CLASSES.index(other.quality) < CLASSES.index(chosen.quality)
+    return more or better or _slower(chosen, other) or _reads_less(chosen, other) > 0
+
+
+def _reads_less(chosen: Offer, other: Offer) -> int:
+    """Bytes from the host that an alternative saves each token, where they are its gain: speeds
+    are not known, or hardly differ with a cache as good."""
+    less = max(0, chosen.speed.read_bytes_host - other.speed.read_bytes_host)
+    as_good = CLASSES.index(other.quality) <= CLASSES.index(chosen.quality)
+    faster = _slower(chosen, other)
+    if chosen.speed.decode is None or other.speed.decode is None:
+        return less if as_good or faster else 0
+    return less if as_good and not faster and not _slower(other, chosen) else 0
 
 
 def _same(one: Offer, other: Offer) -> bool:
@@ -120,11 +150,12 @@ def _quality(chosen: Offer, other: Offer) -> Iterator[Phrase]:
 
 
 def _speed(chosen: Offer, other: Offer) -> Iterator[Phrase]:
-    one, two = chosen.speed.decode, other.speed.decode
-    if one is None or two is None:
+    if less := _reads_less(chosen, other):
+        yield phrase("reads {size} less from the host for each token", size=show(less))
+    if chosen.speed.decode is None or other.speed.decode is None:
         return
-    ratio = two.middle / one.middle
-    if abs(ratio - 1) > _ALIKE:
+    ratio = against.decode(other.speed, chosen.speed)
+    if ratio is not None and abs(ratio - 1) > _ALIKE:
         percent = round(100 * abs(ratio - 1))
         if ratio > _FACTOR:
             yield phrase("answers {factor} times as fast", factor=digits(ratio))

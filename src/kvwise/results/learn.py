@@ -50,6 +50,8 @@ def learn_speeds(
             left_out.append((found, why))
         elif _speed(found) is not None:
             kept.append(found)
+        elif found.disturbed and found.model.fingerprint == model.fingerprint:
+            left_out.append((found, _disturbed(found)))
     own = [each for each in kept if each.model.fingerprint == model.fingerprint]
     used = tuple(own or kept)
     speeds = tuple(speed for speed in map(_speed, used) if speed is not None)
@@ -90,9 +92,13 @@ def fidelities_for(
 
 
 def _newest(found: Iterable[Measurement]) -> list[Measurement]:
-    """Of each identity the last, in the order of time (that of `load`)."""
+    """Of each identity the last, in the order of time (that of `load`); one that was disturbed
+    only where there is no other."""
     last: dict[str, Measurement] = {}
     for each in found:
+        before = last.get(each.identity)
+        if before is not None and each.disturbed and not before.disturbed:
+            continue
         last.pop(each.identity, None)
         last[each.identity] = each
     return list(last.values())
@@ -116,6 +122,12 @@ def _other_engine(found: Measurement, engine: EngineSeen | None) -> Phrase | Non
     )
 
 
+def _disturbed(found: Measurement) -> Phrase:
+    if any("contended" in each.flags for each in found.samples):
+        return phrase("something else ran meanwhile")
+    return phrase("the machine was slowed down meanwhile")
+
+
 _SPEEDS = {"decode": "decode_tokens_per_s", "prompt": "prompt_tokens_per_s"}
 
 
@@ -125,7 +137,8 @@ def _speed(found: Measurement) -> Measured | None:
     if not isinstance(work, dict) or speed is None or not found.median or found.median < 0:
         return None
     try:
-        return Measured(**dict(_work(work)) | {speed: found.median})
+        around = (found.spread or 0.0) / found.median
+        return Measured(**dict(_work(work)) | {speed: found.median, "spread": around})
     except (KeyError, TypeError):
         return None
 

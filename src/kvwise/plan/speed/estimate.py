@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvwise.device import Host
 from kvwise.memory.ledger import Ledger
@@ -67,10 +67,16 @@ def estimate(
 
     `host` is the machine's memory and cores, `results` what was measured on it.
     """
+    speed = _worked_out(ledger, depth, host, unpacks=has_quantized_cache(ledger))
+    return _corrected(speed, ledger, host, results) if results else speed
+
+
+def _worked_out(ledger: Ledger, depth: int, host: Host | None, *, unpacks: bool) -> Speed:
+    """The roofline's; `unpacks`: with what a quantized cache costs to unpack."""
     parts = work(ledger, depth)
     rates = {number: of_device(ledger.devices[number]) for number in range(ledger.placement.n_gpu)}
-    slow = penalties(ledger)
-    rates[HOST] = of_host(host, quantized_cache=has_quantized_cache(ledger))
+    slow = penalties(ledger, unpacks=unpacks)
+    rates[HOST] = of_host(host, quantized_cache=unpacks)
     decode = None
     if ledger.model.causal_attn:
         decode = roofline.decode(parts, rates, switches(ledger))
@@ -78,7 +84,7 @@ def estimate(
     prompt = roofline.prompt(middle, rates, ledger, max(1, depth))
     decode = _slowed(decode, [each.decode for each in slow])
     prompt = _slowed(prompt, [each.prompt for each in slow])
-    speed = Speed(
+    return Speed(
         decode=decode,
         prompt=prompt,
         basis=ROOFLINE if decode else UNKNOWN,
@@ -89,7 +95,6 @@ def estimate(
         bound_by=_bound(ledger, parts, rates) if decode else None,
         stands_on=tuple(_stands_on(ledger, parts, rates)),
     )
-    return _corrected(speed, ledger, results) if results else speed
 
 
 def _slowed(found: Range | None, by: Sequence[tuple[float, float]]) -> Range | None:
@@ -98,21 +103,33 @@ def _slowed(found: Range | None, by: Sequence[tuple[float, float]]) -> Range | N
     return found
 
 
-def _corrected(speed: Speed, ledger: Ledger, results: Sequence[Measured]) -> Speed:
-    from dataclasses import replace  # noqa: PLC0415
-
+def _corrected(
+    speed: Speed, ledger: Ledger, host: Host | None, results: Sequence[Measured]
+) -> Speed:
     here = Measured.of(ledger, speed.depth)
+    # what unpacking leaves, for results of launches that need not, or of those that must
+    other = [_worked_out(ledger, speed.depth, host, unpacks=unpacks) for unpacks in (True, False)]
     if speed.decode:
-        better = corrected_decode(speed.decode, here, results)
+        unpacking = _left(other[0].decode, other[1].decode)
+        better = corrected_decode(speed.decode, here, results, unpacking)
         if better:
             basis = MEASURED if better.same else CORRECTED
             speed = replace(speed, decode=better.range, basis=basis)
     if speed.prompt:
-        better = corrected_prompt(speed.prompt, here, results)
+        unpacking = _left(other[0].prompt, other[1].prompt)
+        better = corrected_prompt(speed.prompt, here, results, unpacking)
         if better:
             basis = MEASURED if better.same else CORRECTED
             speed = replace(speed, prompt=better.range, prompt_basis=basis)
     return speed
+
+
+def _left(of: Range | None, whole: Range | None) -> Range | None:
+    """Shares at both ends, the lesser first, never more than all."""
+    if of is None or whole is None:
+        return None
+    ends = sorted((min(1.0, of.low / whole.low), min(1.0, of.high / whole.high)))
+    return Range(*ends)
 
 
 def _bound(ledger: Ledger, parts: Sequence[Work], rates: dict[int, Rates]) -> Phrase | None:

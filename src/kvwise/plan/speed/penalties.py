@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from kvwise.memory import flash
 from kvwise.memory.ledger import Ledger
+from kvwise.plan.speed.measured import FLOATS
 from kvwise.text import Phrase, phrase
-
-_FLOATS = {"f32", "f16", "bf16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +28,9 @@ class Penalty:
     notable: bool = False
 
 
-def penalties(ledger: Ledger) -> tuple[Penalty, ...]:
-    """Those that apply to a launch."""
-    return (*_attention_leaves(ledger), *_quantized_cache(ledger))
+def penalties(ledger: Ledger, *, unpacks: bool) -> tuple[Penalty, ...]:
+    """Those that apply to a launch; `unpacks`: its cache is quantized."""
+    return (*_attention_leaves(ledger), *(_unpacking(ledger) if unpacks else ()))
 
 
 def _attention_leaves(ledger: Ledger) -> Iterator[Penalty]:
@@ -54,12 +53,10 @@ def _attention_leaves(ledger: Ledger) -> Iterator[Penalty]:
 def has_quantized_cache(ledger: Ledger) -> bool:
     """Whether attention reads blocks that must be unpacked."""
     types = {ledger.context.type_k, ledger.context.type_v}
-    return not types <= _FLOATS and any(cache.kind == "kv" for cache in ledger.caches)
+    return not types <= FLOATS and any(cache.kind == "kv" for cache in ledger.caches)
 
 
-def _quantized_cache(ledger: Ledger) -> Iterator[Penalty]:
-    if not has_quantized_cache(ledger):
-        return
+def _unpacking(ledger: Ledger) -> Iterator[Penalty]:
     if not ledger.placement.n_gpu or not ledger.context.offload_kqv:
         yield Penalty(
             (1.0, 1.0), (1.0, 1.0),
