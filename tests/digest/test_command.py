@@ -119,6 +119,36 @@ def test_files_are_read_by_other_libraries(tmp_path: Path) -> None:
     assert numpy.allclose(pooled["token_mean"], mean / numpy.linalg.norm(mean), atol=1e-5)
 
 
+def test_a_folder_knows_how_it_was_made(tmp_path: Path) -> None:
+    document, out = tmp_path / "doc.txt", tmp_path / "out"
+    _write(document, 30)
+    first = _run(document, out, "--overlap", "10", "--chunk-prefix", "x: ")
+
+    def told(*words: str) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-m", "kvwise", "digest", *words, "--out", str(out), "--json"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return json.loads(done.stdout)
+
+    again = told("--search", "the train", "--top", "2")
+    assert again["made_with"] == first["made_with"]
+    assert len(again["search"]["hits"]) == 2
+    assert "pooled" not in again["documents"][0]
+    assert "pooled" in told(str(document), "--vectors")["documents"][0]
+    refused = told(str(document), "--chunk-tokens", "32")["error"]
+    assert refused["type"] == "UsageError"
+    assert "tokens of a chunk 64 -> 32" in refused["message"]
+    assert "overlap" not in refused["message"]
+
+
+def test_a_dry_run_leaves_nothing(tmp_path: Path) -> None:
+    document, out = tmp_path / "doc.txt", tmp_path / "out"
+    _write(document, 5)
+    assert _run(document, out, "--dry-run")["chunks"] >= 1
+    assert not out.exists()
+
+
 def test_search_finds_the_right_place(tmp_path: Path) -> None:
     document, out = tmp_path / "doc.txt", tmp_path / "out"
     needle = "The password of the vault is written under the blue vase in the kitchen. "

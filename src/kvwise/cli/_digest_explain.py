@@ -46,7 +46,7 @@ def show_plan(
         return 0
     printer.text(
         phrase(
-            "{chunks:,} chunks of at most {limit:,} tokens, {tokens:,} tokens in all",
+            "chunks: {chunks:,} of at most {limit:,} tokens; {tokens:,} tokens in all",
             chunks=chunks, limit=session.rules.limit, tokens=tokens,
         ),
         "title",
@@ -90,7 +90,13 @@ def _contexts(beside: tuple[Model, Machine], tokens: int) -> list[OneContext]:
 
 def _show_contexts(printer: Printer, model: Model, contexts: Sequence[OneContext]) -> None:
     printer.text()
-    printer.text(phrase("the same in one context of {name} (computed)", name=model.called), "title")
+    title = phrase("the same in one context of {name} (computed)", name=model.called)
+    if min(each.tokens for each in contexts) < MILLION:
+        title = phrase(
+            "the same in one context of {name}, and 1,000,000 tokens, for scale (computed)",
+            name=model.called,
+        )
+    printer.text(title, "title")
     if not any(each.cache_bytes for each in contexts):
         printer.text(phrase("this model keeps no context; --model names one that does"))
         return

@@ -120,7 +120,7 @@ def _ask(
              **asdict(each.row)} for each in reply.passages
         ],
         "left_out": [asdict(row) for row in reply.left_out],
-        "cited_unknown": list(reply.unknown),
+        "cited_unknown": list(reply.unknown), "repeats_instruction": reply.echoes,
     }  # fmt: skip
 
 
@@ -136,6 +136,11 @@ def _show_reply(printer: Printer, reply: Reply) -> None:
         printer.text(f"[{each.number}] {place_of(each.row)}", style)
     if not any(each.cited for each in reply.passages):
         printer.text(phrase("the answer names no passage: check it against the text"), "warn")
+    if reply.echoes:
+        printer.text(
+            phrase("the answer repeats its instruction instead of following it"),
+            "warn",
+        )
     if reply.unknown:
         numbers = ", ".join(f"[{number}]" for number in reply.unknown)
         printer.text(phrase("it names passages that it was not given: {numbers}", numbers=numbers),

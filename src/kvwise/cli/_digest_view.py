@@ -56,7 +56,7 @@ def show(
     documents = shelf.documents()
     printer.text(
         phrase(
-            "{chunks:,} chunks of at most {limit:,} tokens, documents: {documents}",
+            "chunks: {chunks:,} of at most {limit:,} tokens; documents: {documents}",
             chunks=summary.chunks, limit=session.rules.limit, documents=len(documents),
         ),
         "title",
@@ -64,13 +64,13 @@ def show(
     if summary.embedded:
         printer.text(
             phrase(
-                "embedded {embedded:,} chunks, {tokens:,} tokens in {time} ({rate:.0f} tokens/s)",
+                "embedded: {embedded:,}, {tokens:,} tokens in {time} ({rate:.0f} tokens/s)",
                 embedded=summary.embedded, tokens=summary.tokens, time=clock(summary.seconds),
                 rate=summary.tokens / max(summary.seconds, 1e-9),
             )
         )  # fmt: skip
     if summary.kept:
-        printer.text(phrase("{kept:,} chunks were there already", kept=summary.kept))
+        printer.text(phrase("there already: {kept:,}", kept=summary.kept))
     printer.text(
         phrase(
             "pooling {pooling}, chosen by {who}", pooling=settings.pooling, who=settings.pooled_by

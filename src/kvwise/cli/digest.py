@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,30 +32,31 @@ if TYPE_CHECKING:
     from kvwise.digest.fitting import Settings
     from kvwise.digest.run import Summary
     from kvwise.digest.session import Asked, Session
-    from kvwise.digest.shelf import Shelf
+    from kvwise.digest.shelf import Remembered, Shelf
     from kvwise.engine.find import Engine
     from kvwise.gguf.model import Model
 
 _OPTIONS = (
     click.Argument(["documents"], nargs=-1, required=False, metavar="DOC..."),
-    click.Option(["--embed-model"], metavar="MODEL", help="The model that makes the vectors."),
+    click.Option(["--embed-model"], metavar="MODEL", help="The model that makes the vectors "
+                 "[default: the one that FOLDER was made with]."),
     click.Option(["--out"], metavar="FOLDER",
                  help="Where chunks and vectors are kept [default: DOC.digest]."),
     click.Option(["--chunk-tokens"], metavar="N", type=click.IntRange(2),
                  help="Tokens of a chunk at most, with what the model adds [default: 512, or what "
                  "the model was trained for]."),
-    click.Option(["--overlap"], metavar="N", type=click.IntRange(0), default=0,
+    click.Option(["--overlap"], metavar="N", type=click.IntRange(0),
                  help="Tokens of a chunk that the next one repeats [default: 0]."),
     click.Option(["--borders"], type=click.Choice(("sentence", "paragraph", "none")),
-                 default="sentence", help="Where a chunk should end; none = as full as can be "
+                 help="Where a chunk should end; none = as full as can be "
                  "[default: sentence]."),
     click.Option(["--encoding"], metavar="NAME",
                  help="Encoding of the documents [default: recognised]."),
-    click.Option(["--chunk-prefix"], metavar="TEXT", default="",
+    click.Option(["--chunk-prefix"], metavar="TEXT",
                  help="What the model wants before each chunk, such as search_document:"),
     click.Option(["--query-prefix"], metavar="TEXT", default="",
                  help="What it wants before a question, such as search_query:"),
-    click.Option(["--normalize"], type=click.Choice(("euclidean", "none")), default="euclidean",
+    click.Option(["--normalize"], type=click.Choice(("euclidean", "none")),
                  help="Vectors of length 1, or as the model gives them [default: euclidean]."),
     click.Option(["--servers"], metavar="URL,URL",
                  help="llama-servers that run already with this model and --embedding."),
@@ -76,6 +78,8 @@ _OPTIONS = (
                  help="Tokens of an answer [default: 256], of a summary [192]."),
     ENGINE,
     *DEVICE_OPTIONS,
+    click.Option(["--vectors"], is_flag=True,
+                 help="With --json: the pooled vectors too; digest.json has them always."),
     click.Option(["--fresh"], is_flag=True, help="Forget what the folder has and begin again."),
     click.Option(["--dry-run"], is_flag=True, help="Count the chunks and say what it takes."),
     click.Option(["--explain"], is_flag=True,
@@ -112,15 +116,13 @@ class _Asked:
     folder: Path
     embed_model: str
     options: dict[str, object]
+    before: Remembered  # what the line does not say is as it was
 
     @classmethod
     def of(cls, words: list[str], documents: Sequence[str], given: dict[str, object]) -> _Asked:
-        """Raises UsageError."""
-        embed_model = given["embed_model"]
-        if not isinstance(embed_model, str):
-            raise UsageError(
-                "no model to embed with", hint="--embed-model names a .gguf file, or hf:owner/repo"
-            )
+        """Raises UsageError, StoreError."""
+        from kvwise.digest.shelf import Remembered  # noqa: PLC0415
+
         out = given["out"]
         if not documents and not isinstance(out, str):
             raise UsageError("no document", hint="name files or folders, or - for standard input")
@@ -130,7 +132,9 @@ class _Asked:
             raise UsageError("--out {path} is no folder", path=str(folder))
         if not documents and not folder.is_dir():
             raise UsageError("{path} holds no digest", path=str(folder))
-        return cls(words, tuple(documents), folder, embed_model, dict(given))
+        before = Remembered.of(folder) if not given["fresh"] else Remembered({})
+        return cls(words, tuple(documents), folder, _embed_model(given, folder, before),
+                   dict(given), before)  # fmt: skip
 
     def text(self, name: str) -> str:
         value = self.options[name]
@@ -139,6 +143,11 @@ class _Asked:
     def number(self, name: str) -> int | None:
         value = self.options[name]
         return value if isinstance(value, int) else None
+
+    def kept(self, option: str, setting: str, usual: Any) -> Any:
+        """As the line says, else as the folder was made, else as usual."""
+        value = self.options[option]
+        return value if value is not None else self.before.about.get(setting, usual)
 
     def ray(self) -> str | None:
         """The address behind `--on ray:`. Raises UsageError."""
@@ -165,15 +174,31 @@ class _Asked:
 
         servers = tuple(url.strip() for url in self.text("servers").split(",") if url.strip())
         return Asked(
-            overlap=self.number("overlap") or 0,
-            borders=self.text("borders"),
-            normalize=_NORMALIZE[self.text("normalize")],
-            chunk_prefix=self.text("chunk_prefix"),
+            overlap=self.kept("overlap", "overlap", 0),
+            borders=self.kept("borders", "borders", "sentence"),
+            normalize=_NORMALIZE[self.text("normalize")]
+            if self.text("normalize")
+            else self.kept("normalize", "normalize", 2),
+            chunk_prefix=self.kept("chunk_prefix", "chunk prefix", ""),
             query_prefix=self.text("query_prefix"),
             threads=threads,
             servers=servers,
             ray=self.ray(),
         )
+
+
+def _embed_model(given: dict[str, object], folder: Path, before: Remembered) -> str:
+    named = given["embed_model"] or before.model
+    if not isinstance(named, str) or not named:
+        raise UsageError(
+            "no model to embed with", hint="--embed-model names a .gguf file, or hf:owner/repo"
+        )
+    if not given["embed_model"] and not Path(named).is_file():
+        raise UsageError(
+            "{model}, the model that {folder} was made with, is not there any more",
+            model=named, folder=str(folder), hint="--embed-model names where it is now",
+        )  # fmt: skip
+    return named
 
 
 def _check_refining(given: dict[str, object]) -> None:
@@ -201,14 +226,19 @@ def _run(printer: Printer, asked: _Asked) -> int:
 
     engine = find(asked.text("engine") or None)
     model, settings, threads = _settings(printer, asked, engine)
-    found = sources(asked.documents, asked.folder)  # before the folder: a wrong name leaves none
-    asked.folder.mkdir(parents=True, exist_ok=True)
-    log = asked.folder / LOG
-    with explained(log, model, settings.launch), ExitStack() as stack:
+    planned = bool(asked.options["dry_run"] or asked.options["explain"])
+    with ExitStack() as stack:
+        folder = asked.folder
+        if planned:  # leaves nothing behind
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kvwise-")))
+        found = sources(asked.documents, folder)  # before the folder: a wrong name leaves none
+        folder.mkdir(parents=True, exist_ok=True)
+        log = folder / LOG
+        stack.enter_context(explained(log, model, settings.launch))
         with printer.working(phrase("loading {name}", name=model.called)):
             session = Session(model, settings, asked.how(threads), engine, log)
         stack.enter_context(session)
-        if asked.options["dry_run"] or asked.options["explain"]:
+        if planned:
             from kvwise.cli._digest_explain import show_plan  # noqa: PLC0415
 
             beside = _beside(asked, engine) if asked.options["explain"] else None
@@ -234,7 +264,12 @@ def _settings(printer: Printer, asked: _Asked, engine: Engine) -> tuple[Model, S
     model_file(model, "digest runs the real model: give a .gguf file on this machine")
     launch = with_model(reading.launch, ref, model)
     there = asked.machine(engine)
-    made = settings_of(model, launch, asked.number("chunk_tokens"), there.devices, there.host)
+    tokens = asked.kept("chunk_tokens", "chunk tokens", None)
+    made = settings_of(model, launch, tokens, there.devices, there.host)
+    pooling = asked.before.about.get("pooling", made.pooling)
+    if "pooling" not in reading.origins and made.pooling != pooling:
+        launch = replace(launch, pooling=pooling)
+        made = settings_of(model, launch, tokens, there.devices, there.host)
     for note in (*reading.notes, *made.notes):
         printer.remark(note)
     said = [value for flag, value in zip(launch.extra, launch.extra[1:], strict=False)
@@ -248,10 +283,13 @@ def _show(
     from kvwise.cli import _digest_view as view  # noqa: PLC0415
     from kvwise.digest.outputs import document_json, write_document  # noqa: PLC0415
 
-    document = document_json(shelf, view.made_json(session, summary))
+    made = view.made_json(session, summary)
+    document: dict[str, object] = {}
+    if printer.json:
+        document = document_json(shelf, made, vectors=bool(asked.options["vectors"]))
     if summary is not None:
         written = view.write(printer, shelf, asked.folder)
-        write_document(document, asked.folder)
+        write_document(document_json(shelf, made), asked.folder)
         if not printer.json:
             view.show(printer, session, shelf, summary, written)
     document |= _searched(printer, asked, session, shelf)

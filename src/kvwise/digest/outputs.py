@@ -106,26 +106,30 @@ def _section(row: Row) -> str:
     return "" if row.page is None else f"page {row.page}"
 
 
-def document_json(shelf: Shelf, more: Mapping[str, Any]) -> dict[str, Any]:
-    """`kvwise/digest/1`: what was made with what, and each document with its pooled vectors."""
-    documents = []
-    for document in shelf.documents():
-        vectors = pooled(shelf, document.name)
-        documents.append(
-            {
-                "name": document.name, "source": document.source, "kind": document.kind,
-                "text": document.text, "encoding": document.encoding, "state": document.state,
-                "chunks": document.chunks, "tokens": document.tokens,
-                "pooled": {} if vectors is None else {
-                    name: [round(value, 8) for value in getattr(vectors, name)] for name in POOLED
-                },
-            }
-        )  # fmt: skip
+def document_json(shelf: Shelf, more: Mapping[str, Any], *, vectors: bool = True) -> dict[str, Any]:
+    """`kvwise/digest/1`: what was made with what, and each document, with its pooled vectors
+    where `vectors` are asked for."""
+    documents = [
+        {
+            "name": document.name, "source": document.source, "kind": document.kind,
+            "text": document.text, "encoding": document.encoding, "state": document.state,
+            "chunks": document.chunks, "tokens": document.tokens,
+            **({"pooled": _pooled_json(shelf, document.name)} if vectors else {}),
+        }
+        for document in shelf.documents()
+    ]  # fmt: skip
     return {
         "schema": SCHEMA, "made_with": shelf.about(), "width": width_of(shelf),
         "vectors_are": "float32, in the order of documents by name and chunks by number",
         **more, "documents": documents,
     }  # fmt: skip
+
+
+def _pooled_json(shelf: Shelf, name: str) -> dict[str, list[float]]:
+    found = pooled(shelf, name)
+    if found is None:
+        return {}
+    return {each: [round(value, 8) for value in getattr(found, each)] for each in POOLED}
 
 
 def write_document(document: Mapping[str, Any], folder: Path) -> None:

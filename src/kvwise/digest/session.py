@@ -159,6 +159,7 @@ def open_shelf(folder: Path, session: Session, *, fresh: bool = False) -> Shelf:
     shelf = Shelf(folder)
     try:
         shelf.agree(session.about(), fresh=fresh)
+        shelf.used_model(str(Path(session.model.path).resolve()))
     except BaseException:
         shelf.close()
         raise

@@ -19,9 +19,24 @@ from kvwise.digest.extract import Place
 from kvwise.digest.reading import Window
 from kvwise.errors import UsageError
 from kvwise.store import Store
+from kvwise.text import Phrase, phrase
 
 NAME = "digest.db"
 _HEAD = 48  # characters by which a known chunk is looked for
+
+_MODEL = "@model"  # a row of `about` that decides nothing
+
+SETTINGS = {
+    "embedding model": phrase("embedding model"),
+    "engine": phrase("engine"),
+    "pooling": phrase("pooling"),
+    "chunk tokens": phrase("tokens of a chunk"),
+    "overlap": phrase("overlap"),
+    "borders": phrase("borders"),
+    "normalize": phrase("normalize"),
+    "chunk prefix": phrase("prefix of a chunk"),
+}
+"""What decides vectors, for people."""
 
 RUNNING, FINISHED = "running", "finished"
 
@@ -94,7 +109,19 @@ class Shelf(Store):
 
     def about(self) -> dict[str, Any]:
         """Names and values; empty for a new file."""
-        return {row["name"]: json.loads(row["value"]) for row in self.rows("SELECT * FROM about")}
+        rows = self.rows("SELECT * FROM about WHERE name <> ?", _MODEL)
+        return {row["name"]: json.loads(row["value"]) for row in rows}
+
+    def model(self) -> str:
+        """Where the embedding model lay when it was last used; empty if that is not known."""
+        rows = self.rows("SELECT value FROM about WHERE name = ?", _MODEL)
+        return str(json.loads(rows[0]["value"])) if rows else ""
+
+    def used_model(self, path: str) -> None:
+        """Remember where the embedding model is; it decides no vector."""
+        if path != self.model():
+            with self.transaction() as db:
+                db.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (_MODEL, json.dumps(path)))
 
     def agree(self, about: Mapping[str, Any], *, fresh: bool = False) -> None:
         """Take `about` for a new file; raises UsageError when the file has something else, unless
@@ -108,10 +135,7 @@ class Shelf(Store):
             raise UsageError(
                 "{path} was made with other settings: {what}",
                 path=str(self.path),
-                what=", ".join(
-                    f"{name} {_short(old.get(name))} -> {_short(wanted.get(name))}"
-                    for name in changed
-                ),
+                what=_differences(changed, old, wanted),
                 hint="give another --out, or --fresh to begin again",
             )
         with self.transaction() as db:
@@ -288,6 +312,32 @@ def as_json(row: Row) -> dict[str, Any]:
     return asdict(row)
 
 
+def _differences(names: Sequence[str], old: Mapping[str, Any], new: Mapping[str, Any]) -> Phrase:
+    """All of them, in the user's language."""
+    name, *more = names
+    one = phrase(
+        "{setting} {old} -> {new}", setting=SETTINGS.get(name, name), old=_short(old.get(name)),
+        new=_short(new.get(name)),
+    )  # fmt: skip
+    return phrase("{one}, {more}", one=one, more=_differences(more, old, new)) if more else one
+
+
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) < 60 else text[:57] + "..."
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """How a folder was made: what a later command need not say again. Empty for a new folder."""
+
+    about: Mapping[str, Any]
+    model: str = ""
+
+    @classmethod
+    def of(cls, folder: Path) -> Remembered:
+        """Raises StoreError."""
+        if not (folder / NAME).is_file():
+            return cls({})
+        with Shelf(folder) as shelf:
+            return cls(shelf.about(), shelf.model())

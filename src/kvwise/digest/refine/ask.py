@@ -16,6 +16,7 @@ _INSTRUCTION = (
     "statement name its passage in square brackets, like [1]. If the passages do not hold the "
     "answer, say that they do not. Answer in the language of the question.\n\nQuestion: {question}"
 )
+_ECHO = 8  # words in a row that no answer has by chance
 _CITED = re.compile(r"\[(\d{1,3})\]")
 
 
@@ -40,6 +41,7 @@ class Reply:
     left_out: tuple[Row, ...]
     unknown: tuple[int, ...]
     context: int
+    echoes: bool = False  # the answer repeats what it was told to do
 
 
 def ask(
@@ -65,7 +67,19 @@ def ask(
         Passage(number, hit.row, hit.score, number in cited) for number, hit in enumerate(taken, 1)
     )
     unknown = tuple(sorted(number for number in cited if not 1 <= number <= len(taken)))
-    return Reply(question, answer, passages, tuple(left_out), unknown, generator.context)
+    return Reply(question, answer, passages, tuple(left_out), unknown, generator.context,
+                 repeats(answer.text, _INSTRUCTION))  # fmt: skip
+
+
+def repeats(answer: str, instruction: str) -> bool:
+    """Whether eight words of the instruction stand in the answer in a row."""
+    said, told = f" {' '.join(_words(answer))} ", _words(instruction)
+    runs = (told[start : start + _ECHO] for start in range(len(told) - _ECHO + 1))
+    return any(f" {' '.join(run)} " in said for run in runs)
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
 
 
 def _passage(number: int, text: str) -> str:
