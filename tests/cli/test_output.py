@@ -95,3 +95,27 @@ def test_json_loses_no_letter_in_any_code_page(encoding: str) -> None:
     printer.document(value)
     printer.json_line(value)
     assert [json.loads(line) for line in raw.getvalue().splitlines()] == [value, value]
+
+
+def test_without_a_terminal_long_work_is_heard_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("kvwise.cli.output.monotonic", lambda: now)
+    monkeypatch.delenv("KVWISE_NO_PROGRESS", raising=False)
+    err = io.StringIO()
+    with Printer(err=err).progress(phrase("measuring"), 100) as advance:
+        for second in range(100):
+            now = float(second)
+            advance(second, f"step {second}")
+    assert err.getvalue().split("\n") == [
+        "  5 %  step 5", " 35 %  step 35", " 65 %  step 65", " 95 %  step 95", "",
+    ]  # fmt: skip
+    for silent in (Printer(err=io.StringIO(), verbosity=-1), Printer(err=io.StringIO())):
+        if silent.verbosity == 0:
+            monkeypatch.setenv("KVWISE_NO_PROGRESS", "1")
+        with silent.progress(phrase("measuring"), 100) as advance:
+            now = 1000.0
+            advance(50)
+        assert isinstance(silent.err, io.StringIO)
+        assert not silent.err.getvalue()

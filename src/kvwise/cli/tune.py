@@ -94,7 +94,8 @@ def command(
     from kvwise.cli._planning import planned, refuse  # noqa: PLC0415
     from kvwise.tune.search import check_installed  # noqa: PLC0415
 
-    check_installed()
+    if not given["dry_run"]:
+        check_installed()
     if given["resume"] and given["fresh"]:
         raise UsageError("--resume and --fresh exclude each other")
     check_report(given["report"])
