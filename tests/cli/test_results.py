@@ -49,7 +49,10 @@ def test_nothing_measured_is_said(quick: Kvwise) -> None:
     found = quick("results", "list")
     assert (found.code, found.out) == (0, "nothing was measured yet\n")
     assert quick("results", "list", "--json").json["results"] == []
-    assert quick("results", "export").out == ""
+    found = quick("results", "export")
+    assert (found.code, found.out, found.err) == (0, "", "nothing was measured yet\n")
+    found = quick("results", "compare", "a", "b")
+    assert (found.code, found.err.splitlines()[0]) == (2, "error: nothing was measured yet")
 
 
 def test_the_list_says_once_what_all_share(quick: Kvwise, measured: list[Measurement]) -> None:
@@ -101,7 +104,10 @@ def test_one_result_with_all_its_times(quick: Kvwise) -> None:
     assert "550.54.14 #1a2b3c4d" in out
     assert "812, 805, 816" in out
     assert "not counted: 700 (contended)" in out
-    assert "context 576.0 MiB" in out
+    assert "cache 576.0 MiB" in out
+    chinese = quick("results", "show", first.identity[:10], "--lang", "zh").out
+    assert "700（受其他程序干扰）" in chinese
+    assert "缓存 576.0 MiB" in chinese
     document = quick("results", "show", first.identity[:10], "--json").json
     assert [each["at"] for each in document["results"]] == [first.at, later.at]
 
@@ -208,7 +214,37 @@ def test_what_is_no_file_is_refused(quick: Kvwise, tmp_path: Path, name: str) ->
     found = quick("results", "import", name)
     assert found.code == 1
     assert found.err.startswith("error: ")
-    assert len(found.err.splitlines()) == 1
+    assert len([line for line in found.err.splitlines() if not line.startswith("hint: ")]) == 1
+
+
+def test_a_file_that_is_not_there_or_is_csv_says_what_to_do(
+    quick: Kvwise, measured: object, tmp_path: Path
+) -> None:
+    found = quick("results", "import", "nofile.jsonl", "--lang", "zh")
+    assert found.err.splitlines()[0] == "错误：nofile.jsonl：没有这个文件"
+    assert "kvwise results export --out FILE.jsonl" in found.err
+    place = tmp_path / "desk.csv"
+    quick("results", "export", "--out", str(place))
+    found = quick("results", "import", str(place))
+    assert found.code == 2
+    assert "is the CSV for spreadsheets" in found.err
+    assert "Expecting value" not in found.err
+
+
+def test_settings_are_the_flags_that_differ(quick: Kvwise) -> None:
+    server = replace(BENCH, tool="llama-server")
+    settings = {"type_k": "q8_0", "type_v": "f16", "n_ctx": 4096, "flash_attn": "auto",
+                "fit": False, "extra": ["-t", "1"], "poll": 50}  # fmt: skip
+    one = replace(bench()[0], engine=server, settings=settings)
+    odd = replace(one, settings={"override_tensor": [1, {"a": None}], "n_ctx": "x"})
+    keep([one, odd])
+    out = quick("results", "show", one.identity[:10]).out
+    assert "-c 4096 -ctk q8_0 -fit off -t 1 poll=50" in out
+    assert quick("results", "show", odd.identity[:10]).code == 0  # out of a stranger's file
+
+
+def test_the_action_that_is_missing_is_one_of_these(quick: Kvwise) -> None:
+    assert "one of list, show, compare" in quick("results").err
 
 
 def test_standard_input_can_be_imported(measured: list[Measurement]) -> None:
@@ -257,6 +293,20 @@ def test_a_report_of_what_the_filters_leave(
     assert "Intel Core i5-1240P" in text
     assert "RTX 4060" not in text
     assert "困惑度之比" in text
+
+
+def test_a_report_names_its_figures_and_leaves_out_empty_ones(
+    quick: Kvwise, tmp_path: Path
+) -> None:
+    figures = {"state": "ok", "accepted_length": 2.31, "peak_rss_bytes": 123 << 20, "error": None}
+    keep([replace(bench()[1], kind="speculation", test={"metric": "speculation"},
+                  settings={"spec_types": ["draft-simple"]}, figures=figures)])  # fmt: skip
+    place = tmp_path / "a.md"
+    quick("results", "report", "--report", str(place))
+    text = place.read_text("utf-8")
+    assert "| settings | what | outcome | tokens per pass | most memory |" in text
+    assert "123.0 MiB" in text
+    assert "*Weights" not in text  # the caption of a picture that Markdown has not
 
 
 def test_filters_do_not_read_sql(quick: Kvwise, measured: list[Measurement]) -> None:

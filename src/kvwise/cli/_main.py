@@ -102,6 +102,9 @@ def _usage_error(error: click.ClickException) -> KvwiseError:
         "text": error.format_message(),
     }
     match error:
+        case click.MissingParameter(param=click.Parameter(type=click.Choice(choices=choices))):
+            sentence = template("{what} is missing: one of {values}")
+            fields["values"] = ", ".join(map(str, choices))
         case click.MissingParameter():
             sentence = template("{what} is missing")
         case click.BadParameter(param=click.Parameter(type=click.Choice(choices=choices))):

@@ -8,9 +8,10 @@ from typing import Any
 from kvwise.cli._shapes import Cell, Column, Table, Words
 from kvwise.cli.output import Printer
 from kvwise.results import Measurement, total_of
+from kvwise.results.called import PARTS, figure_name, figure_text, pairs_text, settings_text
 from kvwise.results.compare import Pair, Side
 from kvwise.results.label import labels, metric_of
-from kvwise.results.wording import number, outcome, when
+from kvwise.results.wording import flags_said, listed, number, outcome, when
 from kvwise.text import phrase
 from kvwise.units import percent, show
 
@@ -80,8 +81,8 @@ def show_one(printer: Printer, found: Sequence[Measurement]) -> None:
         *_drivers(last),
         [phrase("engine"), f"{_engine(last)} {last.engine.version}".rstrip()],
         [phrase("model"), _model(last)],
-        [phrase("settings"), _pairs(last.settings)],
-        [phrase("test"), _pairs(last.test)],
+        [phrase("settings"), settings_text(last)],
+        [phrase("test"), pairs_text(last.test)],
     ]
     printer.table(Table([Column(""), Column("")], rows))
     for each in found:
@@ -105,33 +106,34 @@ def _model(found: Measurement) -> str:
     )
 
 
-def _pairs(values: Any) -> str:
-    return " ".join(
-        f"{name}={value}" for name, value in values.items() if value not in (None, "", [])
-    )
-
-
 def _show_samples(printer: Printer, found: Measurement) -> None:
     if not found.samples:
         return
     shown = [number(each.value) for each in found.samples if not each.flags]
     dropped = [
-        f"{number(each.value)} ({', '.join(each.flags)})" for each in found.samples if each.flags
+        phrase("{value} ({why})", value=number(each.value), why=flags_said(each.flags))
+        for each in found.samples
+        if each.flags
     ]
     printer.text(
         phrase("samples, {unit}: {values}", unit=found.unit, values=", ".join(shown) or "-")
     )
     if dropped:
-        printer.text(phrase("not counted: {values}", values=", ".join(dropped)), "warn")
+        printer.text(phrase("not counted: {values}", values=listed(dropped)), "warn")
 
 
 def _show_figures(printer: Printer, found: Measurement) -> None:
     figures = {
         name: value for name, value in found.figures.items() if name not in ("memory", "work")
     }
-    plain = {name: value for name, value in figures.items() if not isinstance(value, dict | list)}
-    if plain:
-        printer.text(_pairs(plain))
+    plain = {
+        name: figure_text(name, value)
+        for name, value in figures.items()
+        if not isinstance(value, dict | list)
+    }
+    for name, text in plain.items():
+        if text:
+            printer.text(phrase("{name}: {text}", name=figure_name(name), text=text))
     memory = found.figures.get("memory")
     if isinstance(memory, dict):
         for side, words in (
@@ -140,10 +142,11 @@ def _show_figures(printer: Printer, found: Measurement) -> None:
         ):
             totals = total_of(memory.get(side) or ())
             if totals:
-                parts = ", ".join(
-                    f"{name.removesuffix('_bytes')} {show(size)}" for name, size in totals.items()
-                )
-                printer.text(phrase("{name}: {text}", name=words, text=parts))
+                parts = [
+                    phrase("{part} {size}", part=PARTS[name], size=show(size))
+                    for name, size in totals.items()
+                ]
+                printer.text(phrase("{name}: {text}", name=words, text=listed(parts)))
 
 
 # -- two sides -------------------------------------------------------------------------------------

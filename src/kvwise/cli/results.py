@@ -114,6 +114,14 @@ def _found(store: Store, asked: Asked) -> list[Measurement]:
     return found
 
 
+def _some(store: Store, asked: Asked) -> list[Measurement]:
+    """The same. Raises UsageError where nothing was measured either."""
+    found = _found(store, asked)
+    if not found:
+        raise UsageError("nothing was measured yet", hint="`kvwise bench MODEL` measures")
+    return found
+
+
 def _list(printer: Printer, store: Store, asked: Asked) -> int:
     found = _found(store, asked)
     if printer.json:
@@ -150,7 +158,7 @@ def _show(printer: Printer, store: Store, asked: Asked) -> int:
 
 
 def _compare(printer: Printer, store: Store, asked: Asked) -> int:
-    found = _found(store, asked)
+    found = _some(store, asked)
     first, second = compare.sides(found, asked.words)
     pairs = compare.pairs(found, first, second)
     if not pairs:
@@ -173,9 +181,7 @@ def _report(printer: Printer, store: Store, asked: Asked) -> int:
     if asked.report is None:
         raise UsageError("the report's file is missing", hint="give --report report.html")
     check_report(asked.report)
-    found = _found(store, asked)
-    if not found:
-        raise UsageError("nothing was measured yet", hint="`kvwise bench MODEL` measures")
+    found = _some(store, asked)
     save_report(printer, asked.report, found, title=asked.title)
     return 0
 
@@ -186,6 +192,8 @@ def _export(printer: Printer, store: Store, asked: Asked) -> int:
     if path is not None:
         export_files.check(path)
     found = _found(store, asked)
+    if not found:
+        printer.remark(phrase("nothing was measured yet"))
     if asked.anonymous:
         found = [files.anonymous(each) for each in found]
     text = files.csv_text(found) if form == "csv" else files.json_lines(found)

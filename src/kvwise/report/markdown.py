@@ -1,12 +1,11 @@
-"""A report as Markdown: facts, tables, remarks. Pictures are said in words, their figures stand in
-the tables."""
+"""A report as Markdown: facts, tables, remarks. Pictures are left out, with their captions."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from kvwise.report.document import Bullets, Grid, Picture, Report, word
+from kvwise.report.document import Grid, Picture, Report, word
 from kvwise.text import phrase, say
 
 MARK = "<!-- kvwise report -->"
@@ -30,13 +29,13 @@ def _lines(report: Report, language: str) -> Iterator[str]:
         yield ""
         yield f"## {escape(word(section.title, language))}"
         for block in section.blocks:
+            if isinstance(block, Picture):  # its figures stand in a table
+                continue
             yield ""
             if isinstance(block, Grid):
                 yield from _grid(block, language)
-            elif isinstance(block, Bullets):
+            else:
                 yield from (f"- {escape(word(item, language))}" for item in block.items)
-            elif isinstance(block, Picture) and block.caption:
-                yield f"*{escape(word(block.caption, language))}*"
 
 
 def _grid(grid: Grid, language: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from kvwise.report.charts.tradeoff import pareto, tradeoff
 from kvwise.report.document import Block, Bullets, Grid, Heading, Picture, Report, Section, Words
 from kvwise.report.lines import Group, Line, groups, newest
 from kvwise.results import Machine, Measurement, to_json
+from kvwise.results.called import figure_name, figure_text
 from kvwise.results.files import csv_text
 from kvwise.results.label import labels, metric_of
 from kvwise.results.wording import number, outcome, when, with_spread
@@ -296,13 +297,13 @@ def _plain_section(
         Heading(phrase("what")),
         Heading(phrase("outcome"), True),
     ]
-    columns += [Heading(name_, True) for name_ in figures]
+    columns += [Heading(figure_name(name_), True) for name_ in figures]
     rows = [
         (
             label,
             metric_of(each),
             outcome(each),
-            *(_text(each.figures.get(name_)) for name_ in figures),
+            *(figure_text(name_, each.figures.get(name_)) for name_ in figures),
         )
         for each, label in zip(found, labels(found), strict=True)
     ]
@@ -318,10 +319,5 @@ def _plain_figures(found: Sequence[Measurement]) -> list[str]:
         name
         for name in names
         if all(not isinstance(each.figures.get(name), dict | list) for each in found)
+        and any(figure_text(name, each.figures.get(name)) for each in found)
     ][:8]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool) or value is None:
-        return "" if value is None else str(value).lower()
-    return number(value) if isinstance(value, int | float) else str(value)

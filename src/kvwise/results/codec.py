@@ -64,8 +64,8 @@ def from_line(text: str | bytes) -> Measurement:
         raise UsageError("it is longer than any result")
     try:
         value = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise UsageError("it is no JSON: {why}", why=str(error)[:80]) from None
+    except (ValueError, RecursionError):
+        raise UsageError("it is no JSON") from None
     return from_json(value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import sys
@@ -78,6 +79,11 @@ def read(path: str) -> Iterator[Measurement]:
             raise SourceError("{path} is no ordinary file", path=path)
         with place.open("rb") as file:
             yield from read_lines(file, path)
+    except FileNotFoundError:
+        raise SourceError(
+            "{path}: there is no such file", path=path,
+            hint="`kvwise results export --out FILE.jsonl` writes one",
+        ) from None  # fmt: skip
     except OSError as error:
         raise SourceError(
             "{path}: {reason}", path=path, reason=error.strerror or type(error).__name__
@@ -91,6 +97,12 @@ def read_lines(file: BinaryIO, name: str) -> Iterator[Measurement]:
         number += 1
         if not text.strip():
             continue
+        if number == 1 and text.removeprefix(codecs.BOM_UTF8).startswith(b"identity,at,"):
+            raise UsageError(
+                "{path} is the CSV for spreadsheets, which leaves things out: import takes JSON "
+                "lines",
+                path=name, hint="`kvwise results export --out FILE.jsonl` writes them",
+            )  # fmt: skip
         try:
             found = from_line(text)
         except UsageError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from kvwise.results.record import Measurement, spread
@@ -36,6 +37,12 @@ def digits_of(value: float) -> int:
 def with_spread(found: Measurement) -> str:
     """`41.3 ± 0.4 tokens/s`: both with as many decimals, more where the spread would be 0. Where
     every sample was disturbed it says by what: `38.9 ± 2.0 tokens/s (contended)`."""
+    said = _spread(found)
+    flags = sorted({flag for each in found.samples for flag in each.flags})
+    return said + (f" ({', '.join(flags)})" if said and found.disturbed else "")
+
+
+def _spread(found: Measurement) -> str:
     if not found.shown:
         return ""
     median, around = statistics.median(found.shown), spread(found.shown)
@@ -45,8 +52,27 @@ def with_spread(found: Measurement) -> str:
         if 0 < around < 0.5 * 10**-digits:
             digits += 1
         shown += f" ± {number(around, digits)}"
-    flags = sorted({flag for each in found.samples for flag in each.flags})
-    return f"{shown} {found.unit}" + (f" ({', '.join(flags)})" if found.disturbed else "")
+    return f"{shown} {found.unit}"
+
+
+_FLAGS = {
+    "contended": phrase("contended"),
+    "throttled": phrase("throttled"),
+    "warmup": phrase("warm-up"),
+}
+
+
+def flags_said(flags: Iterable[str]) -> Phrase:
+    """Why a sample does not count, in words."""
+    return listed([_FLAGS.get(flag, visible(flag)) for flag in flags])
+
+
+def listed(items: Sequence[Phrase | str]) -> Phrase:
+    """One after the other."""
+    said = phrase("{text}", text=items[0] if items else "")
+    for item in items[1:]:
+        said = phrase("{first}, {then}", first=said, then=item)
+    return said
 
 
 def outcome(found: Measurement) -> Phrase | str:
@@ -58,7 +84,10 @@ def outcome(found: Measurement) -> Phrase | str:
         said = phrase("failed") if found.state == "failed" else phrase("skipped")
         why = kinds or visible(str(found.figures.get("error") or ""))
         return phrase("{state}: {why}", state=said, why=why) if why else said
-    shown = with_spread(found)
+    shown = _spread(found)
+    if shown and found.disturbed:
+        flags = sorted({flag for each in found.samples for flag in each.flags})
+        return phrase("{value} ({why})", value=shown, why=flags_said(flags))
     kl, same = found.figures.get("kl_mean"), found.figures.get("same_top")
     if not shown and isinstance(kl, int | float):
         shown = f"KL {number(kl)}" + (
