@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from kvwise.gguf.model import Model
+from kvwise.launch import Launch
 
 Level = Mapping[str, Any]
 
@@ -68,3 +69,10 @@ def is_full(level: Level, model: Model) -> bool:
     layers = level.get("n_gpu_layers", everything) >= everything
     moved = level.get("n_cpu_moe") or level.get("override_tensor")
     return layers and not moved and level.get("offload_kqv", True)
+
+
+def all_on_gpus(launch: Launch, model: Model) -> bool:
+    """The same of a launch, with what the user fixed."""
+    kept = launch.n_gpu_layers < 0 or launch.n_gpu_layers > model.n_layer_all
+    moved = launch.n_cpu_moe or any(buffer == "CPU" for _, buffer in launch.override_tensor)
+    return kept and not moved and launch.offload_kqv

@@ -22,7 +22,7 @@ from kvwise.options import change
 from kvwise.plan.asking import Account, Ledgers
 from kvwise.plan.candidate import CELLS, Candidate, missing, slack_of
 from kvwise.plan.goal import Goal
-from kvwise.plan.offload import Level, is_full, levels
+from kvwise.plan.offload import Level, all_on_gpus, is_full, levels
 from kvwise.plan.quality import PAIRS, PAIRS_WITHOUT_FLASH, SOURCED, Grades, meets
 from kvwise.plan.speed.work import work
 from kvwise.plan.split import Splits
@@ -301,7 +301,7 @@ class Search:
         found = Candidate(
             launch=launch,
             ledger=ledger,
-            full=bool(self.devices) and is_full(level, self.model),
+            full=bool(self.devices) and all_on_gpus(launch, self.model),
             host_read=self._host_read(ledger),
             limit=self.trained,
             quality=self.grades.of(launch.type_k, launch.type_v),

@@ -76,7 +76,7 @@ def _placement(search: Search, chosen: Candidate) -> Iterator[Phrase]:
     else:
         yield phrase(
             "{count} of {all} layers are on {names}: each token reads {size} from the host"
-            if search.whole
+            if search.whole or "n_gpu_layers" in search.fixed
             else "{count} of {all} layers are on {names}, more do not fit: each token reads {size} "
             "from the host",
             count=launch.n_gpu_layers,
