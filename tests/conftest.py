@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "kvwise", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # a busy machine is no failure
+settings.load_profile("kvwise")
 
 
 @pytest.fixture(autouse=True)
