@@ -61,7 +61,6 @@ SETTINGS = ("--vary", "ctk=f16,q8_0;ctv=f16,q8_0,q5_1;d=0,64", "-p", "16", "-n",
 GOOD, BAD, DEPTHS = 4, 2, 2
 
 
-@pytest.fixture
 def taken(test: dict[str, Any]) -> int:
     """All samples of a test: those that count, and those that something else disturbed."""
     return (
@@ -71,6 +70,7 @@ def taken(test: dict[str, Any]) -> int:
     )
 
 
+@pytest.fixture
 def bench(tmp_path: Path) -> list[str]:
     """The command of a sweep; `starts` of its folder has each start of the program."""
     path = tmp_path / "llama-bench"

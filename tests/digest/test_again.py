@@ -123,7 +123,7 @@ def test_other_settings_are_told_and_not_mixed(tmp_path: Path) -> None:
         shelf.agree({"chunk tokens": 64, "pooling": "mean"})
         with pytest.raises(UsageError) as told:
             shelf.agree({"chunk tokens": 128, "pooling": "mean"})
-        assert "chunk tokens 64 -> 128" in str(told.value)
+        assert "tokens of a chunk 64 -> 128" in str(told.value)
         shelf.agree({"chunk tokens": 128}, fresh=True)
         assert shelf.about() == {"chunk tokens": 128}
 
