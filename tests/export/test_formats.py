@@ -16,7 +16,7 @@ import lmstudio
 import mslex
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from lmstudio._kv_config import load_config_to_kv_config_stack
 
@@ -262,6 +262,7 @@ def test_text_generation_webui_keeps_everything_else() -> None:
 
 @hypothesis_settings(deadline=None)
 @given(name=LINES)
+@example(name="a[[b]].gguf")
 def test_text_generation_webui_finds_the_file_again(name: str) -> None:
     """Its keys are regular expressions, matched from the start of the lower-cased name."""
     asked = settings(name, "-c", "8192")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,7 +58,9 @@ def key_of(name: str) -> str:
     """
     plain = f"{name}$"
     try:
-        matches = re.match(plain.lower(), name.lower())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of "[[", which is no set yet
+            matches = re.match(plain.lower(), name.lower())
     except re.error:
         matches = None
     return plain if matches else f"{re.escape(name)}$"
