@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvwise.engine.contention import Load
+from kvwise.engine.watch import Share
 from kvwise.speculate.attempt import Answer, Measured, Proof
 from kvwise.speculate.codec import decode, encode
 from kvwise.speculate.judge import Verdict, first_difference, judge, summarise
@@ -171,7 +171,7 @@ def test_what_is_recommended_was_faster_in_every_round(a: list[float], b: list[f
 
 def test_a_unit_comes_back_from_the_database_as_it_was() -> None:
     full = unit(
-        DEEP, 1, 99, load=Load(1.0, 0.5, 2, None), flags=("contended",), by_position=(1.0, 0.5),
+        DEEP, 1, 99, load=Share(others=0.5), flags=("contended",), by_position=(1.0, 0.5),
         memory=(("draft", "weights", "CPU_Mapped", 123),), features=("avx2",),
         error=phrase("{a} and {b}", a=phrase("inner {n}", n=1), b=2.5),
         findings=({"kind": "x"},),

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from kvwise.bench.cases import Task
 from kvwise.bench.visit import Taken, Visit
-from kvwise.bench.watch import Watch
 from kvwise.engine.find import Engine
 from kvwise.engine.outcome import EngineEnded
 from kvwise.engine.process import Limits
 from kvwise.engine.server import SILENCE_S, Server
 from kvwise.engine.settings import Run
+from kvwise.engine.watch import Watch
 from kvwise.errors import EngineError
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from kvwise.bench.cases import Task
 from kvwise.bench.visit import Taken, Visit
-from kvwise.bench.watch import Watch
 from kvwise.engine.bench import SILENCE_S, BenchRun, Row, bench_argv, run_bench
 from kvwise.engine.find import Engine
 from kvwise.engine.outcome import EngineEnded
 from kvwise.engine.process import Limits
+from kvwise.engine.watch import Watch
 from kvwise.errors import EngineError
 from kvwise.launch import Launch
 

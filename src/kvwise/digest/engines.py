@@ -26,9 +26,6 @@ class Answers(Protocol):
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """JSON of a POST; raises EngineError."""
 
-    def get(self, path: str) -> Any:
-        """JSON of a GET; raises EngineError."""
-
 
 class Remote:
     """A llama-server that somebody else started. Raises EngineError when it does not answer."""

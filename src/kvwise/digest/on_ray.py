@@ -119,9 +119,6 @@ class OnRay:
     def post(self, path: str, body: dict[str, Any]) -> Any:
         return self._get(self._actor.post.remote(path, body))
 
-    def get(self, path: str) -> Any:
-        raise NotImplementedError(path)
-
     def embed(self, batch: Sequence[Sequence[int]]) -> list[bytes]:
         vectors: list[bytes] = self._get(self._actor.embed.remote([list(ids) for ids in batch]))
         return vectors

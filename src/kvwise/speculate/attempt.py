@@ -8,6 +8,7 @@ line, its slots, and the tokens it drafted.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,13 +16,13 @@ from typing import Any
 
 from kvwise.diagnose.failed_run import findings_json, why_failed
 from kvwise.engine import events as ev
-from kvwise.engine.contention import Load, Watch
 from kvwise.engine.find import Engine
 from kvwise.engine.loaded import Loaded
 from kvwise.engine.outcome import EngineEnded
 from kvwise.engine.process import Limits
 from kvwise.engine.server import RequestRefused, Server
 from kvwise.engine.settings import Run
+from kvwise.engine.watch import Share, Watch
 from kvwise.errors import EngineError, UsageError
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
@@ -87,7 +88,7 @@ class Measured:
     by_position: tuple[float, ...] = ()
     draft_ms: float = 0.0
     load_s: float = 0.0
-    load: Load | None = None
+    load: Share | None = None
     flags: tuple[str, ...] = ()
     memory: tuple[tuple[str, str, str, int], ...] = ()
     features: tuple[str, ...] | None = None
@@ -165,15 +166,19 @@ class Trial:
     def _generate(self, server: Server, unit: Measured) -> Measured:
         warm = server.complete(WARM_UP, _WARM_TOKENS)
         before = _statistics(server.loaded) if warm.drafted else None
-        watch = Watch(server.child.pid)
-        answers = tuple(self._answer(server, prompt) for prompt in self.prompts)
-        load = watch.stop()
+        with Watch() as watch:
+            watch.follow(server.child.pid)
+            began = time.monotonic()
+            answers = tuple(self._answer(server, prompt) for prompt in self.prompts)
+            load = watch.between(began, time.monotonic())
+        cores = os.cpu_count() or 1
+        free = cores - (self.run.threads or cores)
         slots = any(bool(slot.get("speculative")) for slot in server.slots())
         server.child.wait_until(lambda: False, 0.05)  # the last lines of its log
         loaded = server.loaded
         proof = Proof(loaded.speculation or "", slots, _reason(loaded))
         unit = replace(
-            unit, answers=answers, load=load, flags=load.flags(self.run.threads), proof=proof,
+            unit, answers=answers, load=load, flags=load.flags(free), proof=proof,
             memory=_memory(loaded), features=engine_features(loaded),
         )  # fmt: skip
         return _with_statistics(unit, _statistics(loaded), before)

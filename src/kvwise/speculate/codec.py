@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
-from kvwise.engine.contention import Load
+from kvwise.engine.watch import Share
 from kvwise.speculate.attempt import Answer, Measured, Proof
 from kvwise.text import Phrase
 
@@ -36,7 +36,7 @@ def decode(plain: dict[str, Any]) -> Measured:
         Answer(**{**each, "ids": tuple(each["ids"])}) for each in plain["answers"]
     )
     values["proof"] = Proof(**plain["proof"])
-    values["load"] = None if plain["load"] is None else Load(**plain["load"])
+    values["load"] = None if plain["load"] is None else Share(**plain["load"])
     values["memory"] = tuple(tuple(row) for row in plain["memory"])
     for name in ("by_position", "flags", "findings"):
         values[name] = tuple(plain[name])

@@ -1,24 +1,23 @@
-"""Never less than the compute buffers, in microseconds: a closed form instead of a graph.
+"""About the most that the compute buffers take, in microseconds: a closed form, no graph.
 
-For a search that only wants to know whether something surely fits. One form holds for all
-contexts, micro-batches and numbers of outputs of a layout; it is put together once, out of the
-weights' shapes. That it is never below the exact figure is not proved but tested
-(tests/memory/compute/test_bound.py): `ROOM` is what the closed form missed at most.
+One form holds for all contexts, micro-batches and numbers of outputs of a layout; it is put
+together once, out of the weights' shapes. It is meant to be never below the exact figure, and a few
+cells of the golden set were below it: no plan rests on it, only benchmarks/compute.py shows it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from kvwise.device import Device
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
-from kvwise.memory.backends import BackendKind, kind_of
 from kvwise.memory.compute.closed import Closed, cells_of, form
 from kvwise.memory.compute.families import BUILDERS
-from kvwise.memory.compute.reserve import batch, job
+from kvwise.memory.compute.key import Key
+from kvwise.memory.compute.reserve import batch
 from kvwise.memory.context import Context
 from kvwise.memory.ledger import Cache
 from kvwise.memory.placement import Placement
@@ -36,20 +35,6 @@ WIDER = {
 """Architectures with more side by side than the form knows: their bound is so many per cent."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """A layout: what the form depends on."""
-
-    model: Model
-    context: Context
-    placement: Placement
-    kinds: tuple[BackendKind, ...]
-    weights: tuple[object, ...]
-    caches: tuple[Cache, ...] = field(compare=False)
-    launch: Launch = field(compare=False)
-    devices: tuple[Device, ...] = field(compare=False)
-
-
 def bound(  # noqa: PLR0917  (the order of `compute`)
     model: Model,
     context: Context,
@@ -58,7 +43,7 @@ def bound(  # noqa: PLR0917  (the order of `compute`)
     launch: Launch,
     devices: Sequence[Device],
 ) -> list[int] | None:
-    """Bytes per device, the host last, that `compute` never exceeds; None where there is no bound.
+    """Bytes per device, the host last, that `compute` hardly exceeds; None where there is no form.
 
     There is none for contexts of MTP layers, encoders with decoders, and architectures without a
     graph of their own.
@@ -68,18 +53,7 @@ def bound(  # noqa: PLR0917  (the order of `compute`)
     family = replace(
         context, n_ctx=0, n_ctx_seq=0, n_batch=0, n_ubatch=0, n_outputs_max=0, notes=()
     )
-    found = _form(
-        _Key(
-            model,
-            family,
-            placement,
-            tuple(kind_of(device) for device in devices),
-            (launch.override_tensor, launch.n_cpu_moe, launch.load_mtp, launch.mmap, launch.repack),
-            caches,
-            launch,
-            tuple(devices),
-        )
-    )
+    found = _form(Key.of(model, family, placement, caches, launch, devices))
     size = batch(model, context)
     room = ROOM + found.stream * size.n_tokens
     wider = WIDER.get(model.architecture, 100)
@@ -88,5 +62,5 @@ def bound(  # noqa: PLR0917  (the order of `compute`)
 
 
 @lru_cache(maxsize=256)
-def _form(key: _Key) -> Closed:
-    return form(job(key.model, key.context, key.placement, key.caches, key.launch, key.devices))
+def _form(key: Key) -> Closed:
+    return form(key.job())

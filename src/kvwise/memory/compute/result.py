@@ -7,19 +7,19 @@ few simulations.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from kvwise.device import Device
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
-from kvwise.memory.backends import BackendKind, kind_of
 from kvwise.memory.compute.alike import as_one
 from kvwise.memory.compute.builder import Unbuildable
 from kvwise.memory.compute.estimate import apart, estimate
 from kvwise.memory.compute.families import UNPROVEN
 from kvwise.memory.compute.growing import Mode, layout, reservation
-from kvwise.memory.compute.reserve import Job, batch, job
+from kvwise.memory.compute.key import Key
+from kvwise.memory.compute.reserve import batch
 from kvwise.memory.context import CELLS, Context
 from kvwise.memory.ledger import Basis, Cache
 from kvwise.memory.placement import HOST, Placement
@@ -46,21 +46,6 @@ class ComputeResult:
     codes: tuple[str, ...] = ()  # of notes for the ledger
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """All that a result depends on; caches and devices follow from the rest."""
-
-    model: Model
-    context: Context
-    placement: Placement
-    kinds: tuple[BackendKind, ...]
-    weights: tuple[object, ...]
-    mode: Mode
-    caches: tuple[Cache, ...] = field(compare=False)
-    launch: Launch = field(compare=False)
-    devices: tuple[Device, ...] = field(compare=False)
-
-
 def compute(  # noqa: PLR0917  (everything that was resolved, in its order)
     model: Model,
     context: Context,
@@ -77,29 +62,17 @@ def compute(  # noqa: PLR0917  (everything that was resolved, in its order)
     pass and the zoo show (they lose the pins of the graph, which matters for two or more GPUs and
     for caches on the host). Source: src/llama-context.cpp reserve, b10605.
     """
-    return _result(
-        _Key(
-            model,
-            context,
-            placement,
-            tuple(kind_of(device) for device in devices),
-            (launch.override_tensor, launch.n_cpu_moe, launch.load_mtp, launch.mmap, launch.repack),
-            mode,
-            caches,
-            launch,
-            tuple(devices),
-        )
-    )
+    return _result(Key.of(model, context, placement, caches, launch, devices, mode))
 
 
 @lru_cache(maxsize=KEPT)
-def _result(key: _Key) -> ComputeResult:
+def _result(key: Key) -> ComputeResult:
     try:
         context = as_one(key.model, key.context, key.placement, key.devices)
         found = reservation(
             layout(key.model, context, key.placement, key.caches, key.kinds, key.weights, key.mode),
             key.context.n_ctx_seq,
-            partial(_job, key),
+            key.job,
         )
         sizes = found.at(key.context.n_ctx_seq // CELLS)
     except Unbuildable as why:
@@ -118,10 +91,6 @@ def _result(key: _Key) -> ComputeResult:
     )
 
 
-def _job(key: _Key) -> Job:
-    return job(key.model, key.context, key.placement, key.caches, key.launch, key.devices)
-
-
 def _doubts(architecture: str) -> tuple[Phrase, ...]:
     if architecture not in UNPROVEN:
         return ()
@@ -133,8 +102,8 @@ def _doubts(architecture: str) -> tuple[Phrase, ...]:
     )
 
 
-def _estimated(key: _Key, why: str, *, without: Collection[str] = ()) -> ComputeResult:
-    work = _job(key)
+def _estimated(key: Key, why: str, *, without: Collection[str] = ()) -> ComputeResult:
+    work = key.job()
     size = batch(work.model, work.context)
     try:
         found = estimate(work, size, pinned=key.mode == "reserved", without=without)
@@ -148,7 +117,7 @@ def _estimated(key: _Key, why: str, *, without: Collection[str] = ()) -> Compute
     return ComputeResult(_by_device(found), "estimated", reason, codes=("compute_estimated",))
 
 
-def _failed(key: _Key, error: Exception) -> ComputeResult:
+def _failed(key: Key, error: Exception) -> ComputeResult:
     """A graph that could not be made: estimated, and in doubt."""
     architecture, kind = key.model.architecture, type(error).__name__
     made = _estimated(key, kind, without=(architecture,))

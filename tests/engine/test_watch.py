@@ -7,7 +7,7 @@ import sys
 import time
 from types import SimpleNamespace
 
-from kvwise.bench.watch import CONTENDED, THROTTLED, Share, Sources, Watch
+from kvwise.engine.watch import CONTENDED, THROTTLED, Share, Sources, Watch
 
 SPIN = "import time\nend = time.monotonic() + {s}\nwhile time.monotonic() < end: pass"
 

@@ -21,7 +21,8 @@ from typing import Any, Self
 
 import psutil
 
-from kvwise.engine.contention import CONTENDED, THROTTLED
+CONTENDED, THROTTLED = "contended", "throttled"
+"""Flags of a sample."""
 
 TICK_S = 0.1
 SHORTEST_S = 0.5
@@ -93,7 +94,7 @@ class Watch:
         self._looks: list[_Look] = []
         self._over = threading.Event()
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="kvwise-watch-bench", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="kvwise-watch-load", daemon=True)
 
     def follow(self, pid: int | None) -> None:
         """The engine is process `pid` from now on; None = it has ended."""
