@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +39,8 @@ def embed(printer: Printer, work: Work, found: Sequence[Source]) -> Summary:
     from kvwise.digest.forecast import LEAST, keep, measurement  # noqa: PLC0415
     from kvwise.digest.place import TEXTS  # noqa: PLC0415
     from kvwise.digest.run import Digest  # noqa: PLC0415
+    from kvwise.engine.watch import Watch  # noqa: PLC0415
+    from kvwise.results import Sample  # noqa: PLC0415
 
     session = work.session
     total = sum(source.size for source in found)
@@ -51,9 +55,16 @@ def embed(printer: Printer, work: Work, found: Sequence[Source]) -> Summary:
             encoding=work.encoding, progress=tell,
             tell_plan=lambda ahead: printer.remark(_ahead(ahead, session, question)),
         )  # fmt: skip
-        summary = run.run(found)
+        with Watch() as watch:
+            watch.follow(session.pid)
+            began = time.monotonic()
+            summary = run.run(found)
+            share = watch.between(began, time.monotonic())
     if question is not None and summary.embedded >= LEAST:
-        keep(measurement(session, (summary.tokens, summary.seconds)))
+        cores = os.cpu_count() or 1
+        flags = share.flags(cores - (session.asked.threads or cores))
+        rate = summary.tokens / max(summary.seconds, 1e-9)
+        keep(measurement(session, Sample(rate, "tokens/s", time.time(), flags)))
     return summary
 
 

@@ -43,6 +43,14 @@ ENGINE = click.Option(
     help="The llama-server to use [default: the embedded engine, else the one on PATH].",
 )
 
+TAKEN_UP = (
+    click.Option(["--resume"], is_flag=True, help="Insist on going on, also after the end."),
+    click.Option(["--fresh"], is_flag=True, help="Forget what was interrupted."),
+)
+"""Of commands that go on where they were interrupted."""
+
+LOGS = click.Option(["--logs"], metavar="FOLDER", help="Keep the engine's log of each start there.")
+
 DEVICE_OPTIONS = (
     click.Option(
         ["--gpu"],

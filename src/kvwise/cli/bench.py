@@ -12,7 +12,7 @@ import click
 from kvwise.cli._bench_request import MATRICES, Asked, sweep_of
 from kvwise.cli._commands import command as make_command
 from kvwise.cli._reporting import REPORT, check_report, save_report
-from kvwise.cli._request import DEVICE_OPTIONS, ENGINE
+from kvwise.cli._request import DEVICE_OPTIONS, ENGINE, LOGS, TAKEN_UP
 from kvwise.cli._shapes import Words
 from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
@@ -60,8 +60,7 @@ _OPTIONS = (
                  help="Take a sample again up to N times when something else ran meanwhile "
                  "[default: 2]."),
     click.Option(["--force"], is_flag=True, help="Start also what memory cannot hold."),
-    click.Option(["--resume"], is_flag=True, help="Insist on going on, also after the end."),
-    click.Option(["--fresh"], is_flag=True, help="Forget what was interrupted."),
+    *TAKEN_UP,
     click.Option(["--dry-run"], is_flag=True,
                  help="Print the settings and how long it will take instead of measuring; also for "
                  "the machine that --gpu, --cpu-only, --device-file and --ram name."),
@@ -70,7 +69,7 @@ _OPTIONS = (
     click.Option(["--text"], metavar="FILE",
                  help="With --quality: the text to read [default: one that comes with kvwise]."),
     REPORT,
-    click.Option(["--logs"], metavar="FOLDER", help="Keep the engine's log of each start there."),
+    LOGS,
 )  # fmt: skip
 
 

@@ -14,7 +14,9 @@ from kvwise.cli._reporting import REPORT, check_report, save_report
 from kvwise.cli._request import (
     DEVICE_OPTIONS,
     ENGINE,
+    LOGS,
     MODEL,
+    TAKEN_UP,
     Machine,
     machine,
     model_of,
@@ -76,11 +78,10 @@ _OWN_CONTEXT = "n_ctx"
     ),
     ENGINE,
     *DEVICE_OPTIONS,
-    click.Option(["--resume"], is_flag=True, help="Insist on going on, also after the last round."),
-    click.Option(["--fresh"], is_flag=True, help="Forget what was interrupted."),
+    *TAKEN_UP,
     click.Option(["--dry-run"], is_flag=True, help="Print the commands instead of running them."),
     click.Option(["--no-simulate"], is_flag=True, help="Leave the engine's own pass out."),
-    click.Option(["--logs"], metavar="FOLDER", help="Keep the engine's logs there."),
+    LOGS,
     REPORT,
     examples=(
         "kvwise speculate model.gguf --draft small.gguf",

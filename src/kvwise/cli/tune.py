@@ -13,7 +13,7 @@ import click
 from kvwise.cli._commands import command as make_command
 from kvwise.cli._count import model_file, say_if_header
 from kvwise.cli._reporting import REPORT, check_report, save_report
-from kvwise.cli._request import DEVICE_OPTIONS, ENGINE, MODEL, read_launch
+from kvwise.cli._request import DEVICE_OPTIONS, ENGINE, LOGS, MODEL, TAKEN_UP, read_launch
 from kvwise.cli._shapes import Words
 from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
@@ -68,10 +68,9 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
     click.Option(["--seed"], metavar="N", type=int, default=0, help="Of the search [default: 0]."),
     ENGINE,
     *DEVICE_OPTIONS,
-    click.Option(["--resume"], is_flag=True, help="Insist on going on, also after the end."),
-    click.Option(["--fresh"], is_flag=True, help="Forget what was interrupted."),
+    *TAKEN_UP,
     click.Option(["--dry-run"], is_flag=True, help="Print what would be searched."),
-    click.Option(["--logs"], metavar="FOLDER", help="Keep the engine's logs there."),
+    LOGS,
     REPORT,
     examples=(
         "kvwise tune model.gguf --budget 10m",

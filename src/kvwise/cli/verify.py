@@ -13,7 +13,9 @@ from kvwise.cli._count import model_file
 from kvwise.cli._finding import attach, finding_of
 from kvwise.cli._request import (
     ENGINE,
+    LOGS,
     MODEL,
+    TAKEN_UP,
     companions_of,
     model_of,
     read_launch,
@@ -57,11 +59,10 @@ EXIT_DIFFERS = 3
         help="Send a prompt of N tokens to each slot [default: a short one, with --runs a full "
         "context].",
     ),
-    click.Option(["--resume"], is_flag=True, help="Insist on going on, also after the last run."),
-    click.Option(["--fresh"], is_flag=True, help="Forget the runs that were interrupted."),
+    *TAKEN_UP,
     click.Option(["--dry-run"], is_flag=True, help="Print the command instead of running it."),
     click.Option(["--no-simulate"], is_flag=True, help="Leave the engine's own pass out."),
-    click.Option(["--logs"], metavar="FOLDER", help="Keep the engine's log of each run there."),
+    LOGS,
     examples=(
         "kvwise verify model.gguf -c 8192 -ctk q8_0 -ctv q8_0",
         "kvwise verify model.gguf -c 32768 --engine ./llama-server --runs 100",

@@ -58,11 +58,11 @@ class Forecast:
         return self.tokens / rate if rate else None
 
 
-def measurement(session: Session, done: tuple[int, float] | None = None) -> Measurement:
-    """The record of a run on this machine's engine: `done` = tokens and seconds, None for the
+def measurement(session: Session, done: Sample | None = None) -> Measurement:
+    """The record of a run on this machine's engine: `done` = its speed, None for the
     question alone (its identity finds earlier answers)."""
     now, settings = time.time(), session.settings
-    samples = () if done is None else (Sample(done[0] / max(done[1], 1e-9), "tokens/s", now),)
+    samples = () if done is None else (done,)
     return Measurement(
         kind="embedding",
         at=now,

@@ -110,6 +110,12 @@ class Session:
                     hint="start all servers with the same model and the same --pooling",
                 )  # fmt: skip
 
+    @property
+    def pid(self) -> int | None:
+        """The process of an engine of our own."""
+        first = self._stations[0]
+        return first.server.child.pid if isinstance(first, Own) else None
+
     def about(self) -> dict[str, Any]:
         """What decides the vectors; the machine and its paths do not."""
         engine = ["servers"] if self.asked.servers else [self.engine.kind, self.engine.build]
