@@ -30,10 +30,10 @@ from kvwise.bench.by_server import ServerVisit, Tokens
 from kvwise.bench.by_tool import ToolVisit
 from kvwise.bench.cases import Task
 from kvwise.bench.visit import Visit
-from kvwise.bench.watch import Watch
 from kvwise.engine.bench import program
 from kvwise.engine.find import Engine, find
 from kvwise.engine.settings import Run
+from kvwise.engine.watch import Watch
 
 WITHIN = {"prompt": 0.02, "decode": 0.06}
 WALL = 1.15
