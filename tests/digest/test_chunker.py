@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kvwise.digest import borders
@@ -32,6 +32,7 @@ _TEXT = st.lists(
         st.integers(0, 2), st.integers(0, 18), st.sampled_from(("sentence", "paragraph", "none"))
     ),
 )
+@example(text="Dr. No came. ", limit=7, rest=(0, 3, "sentence"))
 @settings(max_examples=150, deadline=None)
 def test_chunks_cover_a_text(
     tmp_path_factory: pytest.TempPathFactory, text: str, limit: int, rest: tuple[int, int, str]

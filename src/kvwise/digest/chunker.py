@@ -168,10 +168,14 @@ class Chunker:
         body = self._rules.limit - self._rules.special
         while sum(self._tokens) <= body and self._count_more():
             pass
-        number = self._border(self._fitting(body))
+        number = self._border(max(self._fitting(body), self._beyond()))
         number = self._resynchronised(number)
         number, ids = self._exact(number)
         chars = sum(each.length for each in self._segments[:number])
+        if chars <= self._shared:  # the overlap alone fills it: go on without
+            self._leave(self._shared)
+            self._shared = 0
+            return self._new(seq)
         advance = self._advance(number, chars)
         return self._chunk(seq, chars, advance, tuple(ids))
 
@@ -254,6 +258,11 @@ class Chunker:
                 return max(1, number)
         return len(self._tokens)
 
+    def _beyond(self) -> int:
+        """The least number of segments that has something new after the overlap."""
+        ends = accumulate(each.length for each in self._segments)
+        return next((at for at, end in enumerate(ends, 1) if end > self._shared), 1)
+
     def _border(self, most: int) -> int:
         """The number of segments up to the border preferred."""
         wanted = BORDERS[self._rules.borders]
@@ -261,14 +270,15 @@ class Chunker:
             return most
         filled = list(accumulate(self._tokens[:most]))
         enough = _LEAST_BEFORE_HEADING * (self._rules.limit - self._rules.special)
-        for number in range(1, most + 1):
+        fewest = self._beyond()
+        for number in range(fewest, most + 1):
             if self._segments[number - 1].rank == HEADING and filled[number - 1] >= enough:
                 return number
         if most == len(self._segments):
             return most
         for rank, name in ((wanted, self._rules.borders), (SENTENCE, "sentence")):
             least = _LEAST[name] * filled[-1]
-            for number in range(most, 0, -1):
+            for number in range(most, fewest - 1, -1):
                 if filled[number - 1] < least:
                     break
                 if self._segments[number - 1].rank >= rank:
@@ -321,7 +331,7 @@ class Chunker:
         if self._known is None:
             return number
         ends = list(accumulate(each.length for each in self._segments))
-        for at in range(number - 1, -1, -1):
+        for at in range(number - 1, self._beyond() - 2, -1):
             old = self._known.at(self._window, ends[at])
             if old is None:
                 continue
