@@ -108,6 +108,10 @@ def test_one_result_with_all_its_times(quick: Kvwise) -> None:
     chinese = quick("results", "show", first.identity[:10], "--lang", "zh").out
     assert "700（受其他程序干扰）" in chinese
     assert "缓存 576.0 MiB" in chinese
+    assert "812 ± 3 词元/秒" in quick("results", "list", "--lang", "zh").out
+    assert "读取 512 个词元" in chinese
+    for raw in ("metric", "n_prompt", "tokens/s", "contended"):
+        assert raw not in chinese
     document = quick("results", "show", first.identity[:10], "--json").json
     assert [each["at"] for each in document["results"]] == [first.at, later.at]
 

@@ -26,8 +26,8 @@ def test_b1_context_against_mib_and_share(quick: Kvwise) -> None:
     card = "name=GTX 1660 Ti,total=6144MiB,kind=cuda"
     found = quick("table", QWEN, "--gpu", card, "--contexts", "4k,8k,16k,32k", "--types", "f16")
     assert found.code == 0
-    for size, share in (("576.0", "9.4%"), ("1,152.0", "18.8%"), ("2,304.0", "37.5%"),
-                        ("4,608.0", "75.0%")):  # fmt: skip
+    for size, share in (("576.0", "9.4 %"), ("1,152.0", "18.8 %"), ("2,304.0", "37.5 %"),
+                        ("4,608.0", "75.0 %")):  # fmt: skip
         assert f"{size} ({share})" in found.out
 
 
@@ -181,7 +181,7 @@ def test_a_heat_map_on_a_terminal(terminal: Kvwise) -> None:
     backgrounds = set(re.findall(r"\x1b\[30;(4[0-9;]*)m|\x1b\[37;(41)m", out))
     assert len(backgrounds) >= 3
     plain = re.sub(r"\x1b\[[0-9;]*m", "", out)
-    assert "4,608.0 (75.0%) no" in plain  # readable without colour
+    assert "4,608.0 (75.0 %) no" in plain  # readable without colour
 
 
 def test_what_is_too_large_says_what_is_missing(quick: Kvwise) -> None:
@@ -199,7 +199,7 @@ def test_layers_beside_a_context(quick: Kvwise) -> None:
     assert whole == 37
     assert 20 < part < 37
     out = quick(*words).out
-    assert f"2,304.0 (40.1%) {part}/37" in out
+    assert f"2,304.0 (40.1 %) {part}/37" in out
     assert "-ngl" in out
     rows = list(csv.DictReader(io.StringIO(quick(*words, "--format", "csv").out)))
     assert [row["n_gpu_layers"] for row in rows] == ["37", str(part)]

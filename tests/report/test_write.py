@@ -105,7 +105,7 @@ def test_markdown_has_the_figures(tmp_path: Path) -> None:
     place = tmp_path / "a.md"
     write(results_report(every_kind()), str(place), "zh")
     text = place.read_text("utf-8")
-    assert "-46.1%" in text
+    assert "-46.1 %" in text
     assert "438 ± 2" in text
     assert "Qwen3 8B Q4\\_K\\_M" in text
 

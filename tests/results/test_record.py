@@ -60,7 +60,7 @@ def test_what_was_disturbed_is_shown_as_such_and_never_counted() -> None:
     assert (found.disturbed, found.shown, found.values, found.median) == (
         True, (10.0, 12.0), (), None,
     )  # fmt: skip
-    assert with_spread(found) == "11.0 ± 1.0 tokens/s (contended)"
+    assert str(with_spread(found)) == "11.0 ± 1.0 tokens/s (contended)"
     assert not measurement().disturbed
 
 

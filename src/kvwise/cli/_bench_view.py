@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvwise.cli._shapes import Cell, Column, Table, Words
 from kvwise.cli.output import Printer
 from kvwise.text import Phrase, phrase
-from kvwise.units import MIB, clock
+from kvwise.units import MIB, clock, percent
 
 if TYPE_CHECKING:
     from kvwise.bench.run import Sweep
@@ -87,7 +87,7 @@ def _shares(line: Line, lines: Sequence[Line], tests: Sequence[str]) -> list[str
 
     base = base_of(line, lines)
     found = [ratio(line, base, test) if base is not line else None for test in tests]
-    return ["" if share is None else f"{100 * share:.0f} %" for share in found]
+    return ["" if share is None else percent(share) for share in found]
 
 
 def _row(line: Line, tests: Sequence[str], shares: Sequence[str] | None) -> list[Cell | Words]:
@@ -120,7 +120,7 @@ def _figure(figure: Figure | None) -> Cell | Words:
     if figure is None:
         return ""
     mark = "?" if figure.doubtful else ""
-    spread = "" if figure.share is None else f" ±{100 * figure.share:.1f} %"
+    spread = "" if figure.share is None else f" ±{percent(figure.share, '.1f')}"
     return Cell(f"{figure.median:,.1f}{mark}{spread}", "warn" if figure.doubtful else "")
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from kvwise.cli._shapes import Cell, Column, Table, Words
 from kvwise.cli.output import Printer
 from kvwise.results import Measurement, total_of
-from kvwise.results.called import PARTS, figure_name, figure_text, pairs_text, settings_text
+from kvwise.results.called import PARTS, figure_name, figure_text, settings_text, test_text
 from kvwise.results.compare import Pair, Side
 from kvwise.results.label import labels, metric_of
-from kvwise.results.wording import flags_said, listed, number, outcome, when
+from kvwise.results.wording import flags_said, listed, number, outcome, unit_said, when
 from kvwise.text import phrase
 from kvwise.units import percent, show
 
@@ -82,7 +82,7 @@ def show_one(printer: Printer, found: Sequence[Measurement]) -> None:
         [phrase("engine"), f"{_engine(last)} {last.engine.version}".rstrip()],
         [phrase("model"), _model(last)],
         [phrase("settings"), settings_text(last)],
-        [phrase("test"), pairs_text(last.test)],
+        [phrase("test"), test_text(last)],
     ]
     printer.table(Table([Column(""), Column("")], rows))
     for each in found:
@@ -116,7 +116,9 @@ def _show_samples(printer: Printer, found: Measurement) -> None:
         if each.flags
     ]
     printer.text(
-        phrase("samples, {unit}: {values}", unit=found.unit, values=", ".join(shown) or "-")
+        phrase(
+            "samples, {unit}: {values}", unit=unit_said(found.unit), values=", ".join(shown) or "-"
+        )
     )
     if dropped:
         printer.text(phrase("not counted: {values}", values=listed(dropped)), "warn")

@@ -14,7 +14,7 @@ from kvwise.plan.table import NO_KERNEL, At, Pair, Table
 from kvwise.plan.table import Cell as Answer
 from kvwise.plan.table_report import COLUMNS, embeds, table_rows
 from kvwise.text import Phrase, phrase
-from kvwise.units import MIB, show
+from kvwise.units import MIB, percent, show
 
 _HEAT = 5  # shades
 _LEAST_USEFUL = 2048  # tokens: the coldest shade
@@ -111,7 +111,7 @@ def _cache_cell(table: Table, at: At, cell: Answer, *, one: bool) -> Cell | Word
     size = f"{at.cache_bytes / MIB:,.1f}"
     if not one or at.share is None:
         return size
-    share = f"{at.share:.1%}"
+    share = percent(at.share, ".1f")
     if cell.refused:
         return Cell(_refusal(cell), "dim")
     if not at.fits and table.layers and at.n_gpu_layers is not None:

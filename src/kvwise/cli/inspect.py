@@ -17,7 +17,7 @@ from kvwise.gguf.types import CACHE_TYPES
 from kvwise.memory.growth import growth
 from kvwise.memory.report import ranges
 from kvwise.text import Phrase, phrase
-from kvwise.units import KIB, show
+from kvwise.units import KIB, percent, show
 
 _BYTE_ORDER = {"little": phrase("little"), "big": phrase("big")}
 _LAYER = re.compile(r"^blk\.(\d+)\.")
@@ -224,7 +224,12 @@ def _types_table(facts: dict[str, Any]) -> Table:
             Column(phrase("share"), right=True),
         ),
         [
-            (row["type"], f"{row['count']:,}", show(row["bytes"]), f"{row['bytes'] / whole:.1%}")
+            (
+                row["type"],
+                f"{row['count']:,}",
+                show(row["bytes"]),
+                percent(row["bytes"] / whole, ".1f"),
+            )
             for row in facts["tensors"]["by_type"]
         ],
         title=phrase("Quantization"),

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from kvwise.plan.quality import Fidelity, class_of
 from kvwise.quality.prompts import Outcome
 from kvwise.text import Phrase, phrase
+from kvwise.units import percent
 
 VERDICTS = ("lossless", "high", "medium", "broken")
 _OF_CLASS = {"lossless": "lossless", "high": "high", "medium": "medium", "low": "broken"}
@@ -66,6 +67,6 @@ def _by_figures(found: Fidelity) -> Phrase:
     if changed is None:
         return phrase("divergence {excess:.4f} beyond the noise", excess=found.excess)
     return phrase(
-        "divergence {excess:.4f} and {changed:.1%} of the top tokens beyond the noise",
-        excess=found.excess, changed=changed,
+        "divergence {excess:.4f} and {changed} of the top tokens beyond the noise",
+        excess=found.excess, changed=percent(changed, ".1f"),
     )  # fmt: skip

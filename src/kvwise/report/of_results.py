@@ -9,18 +9,18 @@ from typing import Any
 from kvwise.diagnose.titles import TITLES
 from kvwise.report.charts.contexts import Curve, contexts
 from kvwise.report.charts.memory import memory
-from kvwise.report.charts.overview import VERDICTS, overview
+from kvwise.report.charts.overview import overview
 from kvwise.report.charts.runs import search, speculation
 from kvwise.report.charts.tradeoff import pareto, tradeoff
 from kvwise.report.document import Block, Bullets, Grid, Heading, Picture, Report, Section, Words
 from kvwise.report.lines import Group, Line, groups, newest
 from kvwise.results import Machine, Measurement, to_json
-from kvwise.results.called import figure_name, figure_text
+from kvwise.results.called import VERDICTS, figure_name, figure_text
 from kvwise.results.files import csv_text
 from kvwise.results.label import labels, metric_of
 from kvwise.results.wording import number, outcome, when, with_spread
 from kvwise.text import Phrase, phrase
-from kvwise.units import MIB
+from kvwise.units import MIB, percent
 
 SCHEMA = "kvwise/report/1"
 
@@ -177,15 +177,14 @@ def _row(group: Group, line: Line, speeds: Sequence[str], *, faithful: bool) -> 
     cells: list[Words] = [line.label]
     for name in speeds:
         found = line.speeds.get(name)
-        cells.append(with_spread(found).replace(f" {found.unit}", "", 1) if found else _why(line))
+        cells.append(with_spread(found, unit=False) if found else _why(line))
         cells.append(_change(line, base, name))
     cells += [_mib(line.memory.get(part)) for part in ("context_bytes", "compute_bytes")]
     if faithful:
         same = line.figure("same_top")
-        cells += [_number(line.figure("kl_mean")), "" if same is None else f"{same:.1%}"]
-        words = VERDICTS.get(line.verdict)
+        cells += [_number(line.figure("kl_mean")), "" if same is None else percent(same, ".1f")]
         ratio = line.figure("ppl_ratio")
-        cells += ["" if ratio is None else f"{ratio:.4f}", words[0] if words else line.verdict]
+        cells += ["" if ratio is None else f"{ratio:.4f}", VERDICTS.get(line.verdict, line.verdict)]
     return cells
 
 
@@ -200,7 +199,7 @@ def _change(line: Line, base: Line | None, speed: str) -> str:
     found = line.than(base, speed)
     if found is None:
         return ""
-    text = f"{found.change:+.1%}"
+    text = percent(found.change, "+.1f")
     return text if found.verdict in ("more", "less") else f"({text})"
 
 
@@ -258,8 +257,9 @@ def _remarks(group: Group) -> Bullets | None:
             found = line.than(base, speed)
             if found and found.verdict == "less":
                 items.append(phrase("{label}: {what} is {change} slower than f16, noise is {noise}",
-                                    label=line.label, what=words, change=f"{-found.change:.1%}",
-                                    noise=f"{found.noise or 0:.1%}"))  # fmt: skip
+                                    label=line.label, what=words,
+                                    change=percent(-found.change, ".1f"),
+                                    noise=percent(found.noise or 0, ".1f")))  # fmt: skip
         members = (*line.failed, *line.speeds.values(), *([line.fidelity] if line.fidelity else ()))
         for each in members:
             items += [

@@ -34,25 +34,36 @@ def digits_of(value: float) -> int:
     return 3 if size >= 0.1 else min(8, 1 - math.floor(math.log10(size)))
 
 
-def with_spread(found: Measurement) -> str:
-    """`41.3 ± 0.4 tokens/s`: both with as many decimals, more where the spread would be 0. Where
-    every sample was disturbed it says by what: `38.9 ± 2.0 tokens/s (contended)`."""
-    said = _spread(found)
-    flags = sorted({flag for each in found.samples for flag in each.flags})
-    return said + (f" ({', '.join(flags)})" if said and found.disturbed else "")
+_UNITS = {"tokens/s": phrase("tokens/s"), "nats": phrase("nats")}
 
 
-def _spread(found: Measurement) -> str:
+def unit_said(unit: str) -> Phrase | str:
+    """The unit of a sample, in words."""
+    return _UNITS.get(unit) or visible(unit)
+
+
+def with_spread(found: Measurement, *, unit: bool = True) -> Phrase | str:
+    """`41.3 ± 0.4 tokens/s`, or without its unit: both with as many decimals, more where the spread
+    would be 0. Where every sample was disturbed it says by what: `38.9 ± 2.0 tokens/s (contended)`.
+    Empty without a sample."""
     if not found.shown:
         return ""
+    said: Phrase | str = _around(found)
+    if unit:
+        said = phrase("{value} {unit}", value=said, unit=unit_said(found.unit))
+    if not found.disturbed:
+        return said
+    flags = sorted({flag for each in found.samples for flag in each.flags})
+    return phrase("{value} ({why})", value=said, why=flags_said(flags))
+
+
+def _around(found: Measurement) -> str:
     median, around = statistics.median(found.shown), spread(found.shown)
     digits = digits_of(median)
-    shown = number(median, digits)
-    if around is not None:
-        if 0 < around < 0.5 * 10**-digits:
-            digits += 1
-        shown += f" ± {number(around, digits)}"
-    return f"{shown} {found.unit}"
+    if around is None:
+        return number(median, digits)
+    more = digits + (0 < around < 0.5 * 10**-digits)
+    return f"{number(median, digits)} ± {number(around, more)}"
 
 
 _FLAGS = {
@@ -84,16 +95,12 @@ def outcome(found: Measurement) -> Phrase | str:
         said = phrase("failed") if found.state == "failed" else phrase("skipped")
         why = kinds or visible(str(found.figures.get("error") or ""))
         return phrase("{state}: {why}", state=said, why=why) if why else said
-    shown = _spread(found)
-    if shown and found.disturbed:
-        flags = sorted({flag for each in found.samples for flag in each.flags})
-        return phrase("{value} ({why})", value=shown, why=flags_said(flags))
+    if found.shown:
+        return with_spread(found)
     kl, same = found.figures.get("kl_mean"), found.figures.get("same_top")
-    if not shown and isinstance(kl, int | float):
-        shown = f"KL {number(kl)}" + (
-            f", {percent(same, '.1f')}" if isinstance(same, float) else ""
-        )
-    return shown or phrase("no figure")
+    if not isinstance(kl, int | float):
+        return phrase("no figure")
+    return f"KL {number(kl)}" + (f", {percent(same, '.1f')}" if isinstance(same, float) else "")
 
 
 def visible(text: str) -> str:

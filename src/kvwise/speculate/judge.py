@@ -18,6 +18,7 @@ from kvwise.results.stats import difference
 from kvwise.speculate.attempt import Answer, Measured, asked_but_off
 from kvwise.speculate.kinds import PLAIN, Variant
 from kvwise.text import Phrase, phrase
+from kvwise.units import percent
 
 State = Literal["plain", "on", "idle", "off", "failed"]
 """`idle` = on, and nothing was ever drafted; `off` = asked for and not on."""
@@ -284,7 +285,7 @@ def _blur(one: Summary, other: Summary) -> float:
 
 
 def _percent(ratio: float) -> str:
-    return f"{(ratio - 1) * 100:+.0f} %"
+    return percent(ratio - 1, "+.0f")
 
 
 def _told(summary: Summary) -> Phrase:
@@ -304,7 +305,7 @@ def _why_not(fastest: Summary, plain: Summary) -> Phrase:
     if gain.median - 1 <= spread or gain.low <= 1:
         return phrase(
             "the fastest gains {gain}, and chance alone would do {spread}",
-            gain=_percent(gain.median), spread=f"{spread * 100:.0f} %",
+            gain=_percent(gain.median), spread=percent(spread),
         )  # fmt: skip
     return phrase(
         "the fastest generates faster, and its answers as a whole take longer: the draft reads "

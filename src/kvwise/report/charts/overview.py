@@ -10,6 +10,7 @@ from kvwise.report.document import Picture
 from kvwise.report.lines import Line
 from kvwise.report.theme import AMBER, BLUE, GREEN, GREY, INK, PAPER, ROSE, SOFT, TEAL, VIOLET
 from kvwise.results import Measurement, spread
+from kvwise.results.called import VERDICTS
 from kvwise.results.wording import number, with_spread
 from kvwise.text import Phrase, phrase
 from kvwise.units import MIB
@@ -22,13 +23,7 @@ PARTS = (
     ("output_bytes", phrase("output"), TEAL),
     ("overhead_bytes", phrase("driver"), ROSE),
 )
-VERDICTS = {
-    "lossless": (phrase("lossless"), GREEN),
-    "high": (phrase("high"), TEAL),
-    "medium": (phrase("medium"), AMBER),
-    "low": (phrase("low"), ROSE),
-    "broken": (phrase("broken"), ROSE),
-}
+_COLOURS = {"lossless": GREEN, "high": TEAL, "medium": AMBER, "low": ROSE, "broken": ROSE}
 
 
 def overview(lines: Sequence[Line]) -> Picture | None:
@@ -84,7 +79,7 @@ def speed_bar(label: str, found: Measurement) -> Spec:
         "samples": values if len(values) <= 50 else [],
         "pale": found.disturbed,
         "text": number(median) + ("?" if found.disturbed else ""),
-        "says": f"{label}: {with_spread(found)}",
+        "says": phrase("{name}: {text}", name=label, text=with_spread(found)),
     }
 
 
@@ -150,5 +145,8 @@ def _total(line: Line, parts: Sequence[str]) -> Spec:
 def _verdict(line: Line) -> Spec:
     if line.failed and not line.speeds:
         return {"label": line.label, "text": phrase("failed"), "colour": ROSE}
-    words, colour = VERDICTS.get(line.verdict, (line.verdict, SOFT))
-    return {"label": line.label, "text": words, "colour": colour}
+    return {
+        "label": line.label,
+        "text": VERDICTS.get(line.verdict, line.verdict),
+        "colour": _COLOURS.get(line.verdict, SOFT),
+    }

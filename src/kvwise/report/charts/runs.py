@@ -10,7 +10,7 @@ from kvwise.report.document import Picture
 from kvwise.report.theme import AMBER, BLUE, GREY, TEAL
 from kvwise.results import Measurement
 from kvwise.results.label import labels
-from kvwise.results.wording import number
+from kvwise.results.wording import number, unit_said
 from kvwise.text import phrase
 
 
@@ -55,11 +55,14 @@ def search(found: Sequence[Measurement]) -> Picture | None:
         best = max(best, median)
         points.append({
             "place": place, "value": median, "low": median - spread, "high": median + spread,
-            "best": best, "says": f"{place}. {name}: {number(median)} {each.unit}",
+            "best": best, "says": phrase(
+                "{place}. {name}: {value} {unit}", place=place, name=name, value=number(median),
+                unit=unit_said(each.unit),
+            ),
         })  # fmt: skip
     x: Spec = {"field": "place", "type": "quantitative", "title": phrase("evaluation"),
                "axis": {"tickMinStep": 1, "grid": False, "format": "d"}}  # fmt: skip
-    y: Spec = {"type": "quantitative", "title": known[0].unit, "scale": {"zero": False},
+    y: Spec = {"type": "quantitative", "title": unit_said(known[0].unit), "scale": {"zero": False},
                "axis": {"grid": True}}  # fmt: skip
     layer: list[Spec] = [
         {

@@ -64,7 +64,10 @@ def _point(line: Line, speed: str, least: float) -> Spec:
     return {
         "label": line.label, "kl": max(kl or 0.0, least), "speed": median,
         "low": median - around, "high": median + around,
-        "says": f"{line.label}: KL {number(kl or 0.0)}, {with_spread(found)}",
+        "says": phrase(
+            "{label}: KL {kl}, {speed}", label=line.label, kl=number(kl or 0.0),
+            speed=with_spread(found),
+        ),
     }  # fmt: skip
 
 
