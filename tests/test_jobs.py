@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from kvwise.errors import Interrupted, UsageError
 from kvwise.jobs import Job, Pace
-from kvwise.store import Store
+from kvwise.store import Store, StoreError
 
 UNITS = [f"run-{number}" for number in range(6)]
 ABOUT = {"model": "m", "flags": {"n_ctx": 512}}
@@ -226,3 +226,45 @@ def test_kill_9_at_any_moment_loses_nothing_that_was_done(tmp_path: Path) -> Non
     assert kills > 3
     begun_in_all = Counter(line.split()[1] for line in log.read_text().splitlines())
     assert begun_in_all.total() <= 60 + kills
+
+
+@pytest.mark.parametrize("result", ["[1]", "{}", "null", '{"did": "run-1"}', "{", ""])
+def test_a_result_that_somebody_changed_is_told_and_not_used(kept: Store, result: str) -> None:
+    with opened(kept) as job, pytest.raises(Interrupted):
+        job.run(UNITS, Stops(3))
+    with kept.transaction() as db:
+        db.execute("UPDATE unit SET result = ? WHERE key = 'run-0'", (result,))
+    with pytest.raises(StoreError, match="damaged") as why:
+        opened(kept)
+    assert "--fresh" in str(why.value.hint)
+    with opened(kept, mode="fresh") as job:
+        assert job.results == {}
+
+
+@pytest.mark.parametrize(("column", "value"), [("notes", "[]"), ("notes", "{"), ("about", "7")])
+def test_a_job_that_somebody_changed_is_told(kept: Store, column: str, value: str) -> None:
+    with opened(kept) as job, pytest.raises(Interrupted):
+        job.run(UNITS, Stops(3))
+    with kept.transaction() as db:
+        db.execute(f"UPDATE job SET {column} = ?, key = 'x'", (value,))  # noqa: S608
+    with pytest.raises(StoreError, match="damaged"):
+        Job(kept, 1, ABOUT) if column == "notes" else opened(kept)
+
+
+def test_a_note_of_another_type_is_told(kept: Store) -> None:
+    with opened(kept) as job:
+        job.note("threads", 4)
+        job.notes["threads"] = "four"
+        with pytest.raises(StoreError, match="damaged"):
+            job.note("threads", 4)
+
+
+def test_results_from_before_they_had_a_hash_are_made_again(kept: Store) -> None:
+    with opened(kept) as job, pytest.raises(Interrupted):
+        job.run(UNITS, Stops(3))
+    with kept.transaction() as db:
+        db.execute("UPDATE unit SET hash = '' WHERE key = 'run-0'")
+    work = Stops(None)
+    with opened(kept) as job:
+        job.run(UNITS, work)
+    assert work.asked == Counter(["run-0", *UNITS[3:]])

@@ -19,6 +19,7 @@ from typing import Any, Literal, Self
 
 from kvwise.errors import Interrupted, UsageError
 from kvwise.store import Store
+from kvwise.text import phrase
 
 Mode = Literal["auto", "resume", "fresh"]
 OPEN, DONE, DROPPED = "open", "done", "dropped"
@@ -46,12 +47,14 @@ class Job:
         self._lock = store.lock(f"job-{number}")
         try:
             (row,) = store.rows("SELECT notes FROM job WHERE id = ?", number)
-            self.notes: dict[str, Any] = json.loads(row["notes"])
-            found = store.rows("SELECT key, result, seconds FROM unit WHERE job = ?", number)
+            self.notes = _mapping(store, row["notes"])
+            found = store.rows(
+                "SELECT key, result, seconds, hash FROM unit WHERE job = ? AND hash != ''", number
+            )
+            self.results = {row["key"]: _result(store, row) for row in found}
         except BaseException:
             self._lock.close()
             raise
-        self.results = {row["key"]: json.loads(row["result"]) for row in found}
         self._seconds = [float(row["seconds"]) for row in found]
 
     @classmethod
@@ -73,7 +76,7 @@ class Job:
             ).fetchall()  # fmt: skip
             usable = [row for row in rows if row["state"] == OPEN or mode == "resume"]
             same = next((row for row in usable if row["key"] == key), None)
-            changed = _changes(usable[0], about) if usable and same is None else []
+            changed = _changes(store, usable[0], about) if usable and same is None else []
             if mode == "resume" and same is None:
                 raise _nothing(changed)
             if same is not None:
@@ -127,7 +130,10 @@ class Job:
             with self.store.transaction() as db:
                 notes = json.dumps(self.notes)
                 db.execute("UPDATE job SET notes = ? WHERE id = ?", (notes, self.number))
-        return self.notes[name]
+        kept = self.notes[name]
+        if type(kept) is not type(value):
+            raise self.store.damaged(phrase("the notes of a job"))
+        return kept
 
     def _tell(
         self, units: Sequence[str], kept: int, progress: Callable[[Pace], None] | None
@@ -141,8 +147,8 @@ class Job:
     def _finish(self, key: str, result: Any, seconds: float) -> None:
         text = json.dumps(result)
         with self.store.transaction() as db:
-            values = (self.number, key, text, seconds, time.time())
-            db.execute("INSERT INTO unit VALUES (?, ?, ?, ?, ?)", values)
+            values = (self.number, key, text, seconds, time.time(), _hash(key, text))
+            db.execute("INSERT OR REPLACE INTO unit VALUES (?, ?, ?, ?, ?, ?)", values)
         self.results[key] = json.loads(text)
         self._seconds.append(seconds)
 
@@ -177,8 +183,29 @@ def _insert(db: sqlite3.Connection, values: tuple[Any, ...]) -> int:
     return row.lastrowid
 
 
-def _changes(row: sqlite3.Row, new: Mapping[str, Any]) -> list[str]:
-    old = json.loads(row["about"])
+def _hash(key: str, text: str) -> str:
+    return hashlib.sha256(f"{key} {text}".encode()).hexdigest()[:16]
+
+
+def _result(store: Store, row: sqlite3.Row) -> Any:
+    """Raises StoreError for anything but what `_finish` wrote."""
+    if _hash(row["key"], str(row["result"])) != row["hash"]:
+        raise store.damaged(phrase("the result of {key}", key=row["key"]))
+    return json.loads(row["result"])
+
+
+def _mapping(store: Store, text: object) -> dict[str, Any]:
+    try:
+        value = json.loads(str(text))
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise store.damaged(phrase("the notes of a job"))
+    return value
+
+
+def _changes(store: Store, row: sqlite3.Row, new: Mapping[str, Any]) -> list[str]:
+    old = _mapping(store, row["about"])
     return sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
 
 

@@ -18,6 +18,12 @@ def _folder(kind: str) -> Path:
     return Path(getattr(platformdirs, f"user_{kind}_dir")("kvwise", appauthor=False))
 
 
+def is_ours(path: Path) -> bool:
+    """Whether a path is one of kvwise's own folders, in one, or above one."""
+    folders = [config_dir(), data_dir(), cache_dir(), state_dir()]
+    return any(path == each or each in path.parents or path in each.parents for each in folders)
+
+
 def config_dir() -> Path:
     """Presets and `config.toml`."""
     return _folder("config")

@@ -7,16 +7,19 @@ newer kvwise is left alone.
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from kvwise import paths
 from kvwise.errors import KvwiseError, UsageError
+from kvwise.text import Phrase, template
 
 NAME = "kvwise.db"
 _APPLICATION = 0x6B767773  # "kvws": a database of somebody else is not touched
@@ -42,6 +45,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             document TEXT NOT NULL, UNIQUE (identity, at))""",
         "CREATE INDEX result_by_model ON result (model, machine, kind)",
     ),
+    (
+        # a hash of what was written: a row that somebody changed is told, not used
+        "ALTER TABLE unit ADD COLUMN hash TEXT NOT NULL DEFAULT ''",
+    ),
 )
 """Number N takes a file from version N to N + 1. Never change one: add another."""
 
@@ -57,13 +64,14 @@ class Store:
     """
 
     hint: ClassVar[str] = "set KVWISE_HOME to another folder, or move the file away"
+    hint_damaged: ClassVar[str] = template("--fresh measures again, or move the file away")
     migrations: ClassVar[tuple[tuple[str, ...], ...] | None] = None
     application: ClassVar[int] = _APPLICATION
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or paths.data_dir() / NAME
         self._lock = threading.RLock()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._make(self.path.parent)
         with self._told():
             self._db = sqlite3.connect(
                 self.path, isolation_level=None, check_same_thread=False, timeout=_BUSY_MS / 1000
@@ -87,6 +95,7 @@ class Store:
                     db.execute(statement)
                 db.execute(f"PRAGMA application_id = {self.application}")
                 db.execute(f"PRAGMA user_version = {min(version + 1, len(self._steps))}")
+        self._check_tables()
 
     def _check(self) -> int:
         """The version of the file; raises StoreError for one that is not ours to change."""
@@ -101,6 +110,18 @@ class Store:
                 hint="update kvwise, or use another folder",
             )
         return version
+
+    def _check_tables(self) -> None:
+        """Raises StoreError for tables that the migrations did not make, whatever the version says:
+        a kvwise between two versions may have written them."""
+        with closing(sqlite3.connect(":memory:")) as fresh:
+            for statement in (statement for step in self._steps for statement in step):
+                fresh.execute(statement)
+            if _columns(fresh) != _columns(self._db):
+                raise StoreError(
+                    "{path} was written by another version of kvwise",
+                    path=str(self.path), hint=self.hint,
+                )  # fmt: skip
 
     @property
     def _steps(self) -> tuple[tuple[str, ...], ...]:
@@ -132,7 +153,7 @@ class Store:
         """An exclusive lock until it is closed; the system takes it back when this process ends,
         however it ends. Raises UsageError when another process has it."""
         folder = self.path.parent / "locks"
-        folder.mkdir(parents=True, exist_ok=True)
+        self._make(folder)
         with self._told(folder / f"{name}.lock"):
             held = sqlite3.connect(
                 folder / f"{name}.lock", timeout=0, isolation_level=None, check_same_thread=False
@@ -148,20 +169,30 @@ class Store:
                 ) from None
         return held
 
+    def _make(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._unusable(folder, error.strerror or type(error).__name__) from error
+
+    def _unusable(self, path: Path, why: str) -> StoreError:
+        full = "disk is full" in why or why == os.strerror(errno.ENOSPC)
+        hint = "make room on its disk; what was done is kept" if full else self.hint
+        return StoreError("{path} cannot be used: {why}", path=str(path), why=why, hint=hint)
+
+    def damaged(self, what: str | Phrase) -> StoreError:
+        """The error for a row that holds something else than what was written."""
+        return StoreError(
+            "{path} is damaged: {what}", path=str(self.path), what=what, hint=self.hint_damaged
+        )
+
     @contextmanager
     def _told(self, path: Path | None = None) -> Iterator[None]:
         """SQLite's errors in our words."""
         try:
             yield
         except sqlite3.Error as error:
-            raise StoreError(
-                "{path} cannot be used: {why}",
-                path=str(path or self.path),
-                why=str(error),
-                hint="make room on its disk; what was done is kept"
-                if "disk is full" in str(error)
-                else self.hint,
-            ) from error
+            raise self._unusable(path or self.path, str(error)) from error
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -180,3 +211,9 @@ class Store:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _columns(db: sqlite3.Connection) -> dict[str, list[str]]:
+    """The columns of all tables."""
+    names = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    return {name: [row[1] for row in db.execute(f'PRAGMA table_info("{name}")')] for name in names}

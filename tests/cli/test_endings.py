@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +43,42 @@ def test_nowhere_to_write(closed: str, words: str) -> None:
     assert "Traceback" not in done.stderr
     expected = 2 if words == "--bogus" else 1 if "full" in closed else 0
     assert done.returncode == expected
+    if "full" in closed:  # whatever was to go there, it is said beside it
+        assert done.stderr.startswith("error: ")
+        assert ("No space left" in done.stderr) == (words != "--bogus")
+
+
+@pytest.mark.parametrize("words", [("results", "list"), ("results", "import", "x")])
+def test_a_home_that_cannot_be_used_is_one_line_with_a_hint(
+    quick: Kvwise, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setenv("KVWISE_HOME", str(tmp_path / "file"))
+    done = quick(*words)
+    assert done.code == 1
+    first, hint = done.err.splitlines()
+    assert "file/data" in first
+    assert hint.startswith("hint: set KVWISE_HOME")
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (
+            lambda home: OSError(30, "Read-only file system", str(home / "cache/engines")),
+            "KVWISE_HOME",
+        ),
+        (lambda home: OSError(20, "Not a directory", str(home)), "KVWISE_HOME"),
+        (lambda home: OSError(28, "No space left on device", str(home / "data/x")), "make room"),
+        (lambda home: OSError(13, "Permission denied", str(home.parent / "theirs/x")), ""),
+    ],
+)
+def test_a_folder_of_ours_that_cannot_be_used_has_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Callable[[Path], OSError], hint: str
+) -> None:
+    monkeypatch.setenv("KVWISE_HOME", str(tmp_path / "home"))
+    known = _main.as_kvwise_error(error(tmp_path / "home"))
+    assert (hint in str(known.hint)) if hint else known.hint is None
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,42 @@ def test_a_database_of_a_newer_kvwise_and_of_another_program(tmp_path: Path) -> 
         Shelf(tmp_path)
 
 
+def test_a_database_between_two_versions_is_told(tmp_path: Path) -> None:
+    path = _shelf(tmp_path)
+    with sqlite3.connect(path) as db:
+        db.execute("ALTER TABLE chunk DROP COLUMN shared")
+    with pytest.raises(KvwiseError, match="another version of kvwise") as told:
+        Shelf(tmp_path)
+    assert "--out" in str(told.value.hint)
+
+
+def test_a_database_of_an_older_kvwise_is_taken_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _shelf(tmp_path)
+    more = (*(Shelf.migrations or ()), ("ALTER TABLE document ADD COLUMN more TEXT",))
+    monkeypatch.setattr(Shelf, "migrations", more)
+    with Shelf(tmp_path) as shelf:
+        assert shelf.about() == {"a": 1}
+        assert "more" in [row["name"] for row in shelf.rows("PRAGMA table_info(document)")]
+
+
+def test_what_somebody_changed_in_it(tmp_path: Path) -> None:
+    path = _shelf(tmp_path)
+    with Shelf(tmp_path) as shelf:
+        shelf.keep_unit("a", "summary", {"text": "short", "cut": False})
+        like = {"text": "", "cut": False}
+        assert shelf.unit("a", like) == {"text": "short", "cut": False}
+        for odd in ("{", "7", "[]", '{"text": 1, "cut": false}', '{"text": "short"}', "null"):
+            with shelf.transaction() as db:
+                db.execute("UPDATE unit SET result = ?", (odd,))
+            assert shelf.unit("a", like) is None  # it is made again
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE about SET value = '{'")
+    with Shelf(tmp_path) as shelf, pytest.raises(KvwiseError, match="is damaged"):
+        shelf.about()
+
+
 def test_a_vector_that_is_gone(tmp_path: Path) -> None:
     _shelf(tmp_path)
     with Shelf(tmp_path) as shelf, pytest.raises(KeyError):

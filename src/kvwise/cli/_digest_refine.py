@@ -234,7 +234,8 @@ def _summarized(
 def _tree_json(tree: Tree) -> dict[str, Any]:
     return {
         "document": tree.document, "summary": tree.top.text,
-        "nodes": [asdict(node) | {"of": list(node.of)} for node in tree.nodes],
+        "nodes": [asdict(node) | {"of": list(node.of), "sections": list(node.sections)}
+                  for node in tree.nodes],
     }  # fmt: skip
 
 

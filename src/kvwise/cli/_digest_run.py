@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kvwise.cli._shapes import Words
 from kvwise.cli.output import Printer
+from kvwise.store import StoreError
 from kvwise.text import phrase
 from kvwise.units import clock
 from kvwise.units import show as show_size
@@ -36,7 +37,7 @@ class Work:
 
 def embed(printer: Printer, work: Work, found: Sequence[Source]) -> Summary:
     """All documents, with what is ahead, a bar, and the speed kept for the next time."""
-    from kvwise.digest.forecast import LEAST, keep, measurement  # noqa: PLC0415
+    from kvwise.digest.forecast import LEAST, UNIT, keep, measurement  # noqa: PLC0415
     from kvwise.digest.place import TEXTS  # noqa: PLC0415
     from kvwise.digest.run import Digest  # noqa: PLC0415
     from kvwise.engine.watch import Watch  # noqa: PLC0415
@@ -44,7 +45,7 @@ def embed(printer: Printer, work: Work, found: Sequence[Source]) -> Summary:
 
     session = work.session
     total = sum(source.size for source in found)
-    question = _question(session)
+    question, rate = _question(printer, session)
     with work.shelf.lock("digest"), printer.progress(phrase("cutting"), total) as bar:
 
         def tell(pace: Pace) -> None:
@@ -53,7 +54,7 @@ def embed(printer: Printer, work: Work, found: Sequence[Source]) -> Summary:
         run = Digest(
             work.shelf, work.folder / TEXTS, session.tokenizer, session.rules, session.stations,
             encoding=work.encoding, progress=tell,
-            tell_plan=lambda ahead: printer.remark(_ahead(ahead, session, question)),
+            tell_plan=lambda ahead: printer.remark(_ahead(ahead, session, rate)),
         )  # fmt: skip
         with Watch() as watch:
             watch.follow(session.pid)
@@ -63,25 +64,35 @@ def embed(printer: Printer, work: Work, found: Sequence[Source]) -> Summary:
     if question is not None and summary.embedded >= LEAST:
         cores = os.cpu_count() or 1
         flags = share.flags(cores - (session.asked.threads or cores))
-        rate = summary.tokens / max(summary.seconds, 1e-9)
-        keep(measurement(session, Sample(rate, "tokens/s", time.time(), flags)))
+        sample = Sample(summary.tokens / max(summary.seconds, 1e-9), UNIT, time.time(), flags)
+        try:
+            keep(measurement(session, sample))
+        except StoreError as error:  # what was asked for is done and kept
+            _not_kept(printer, error)
     return summary
 
 
-def _question(session: Session) -> Measurement | None:
-    """What is to be measured on this machine; None where others embed."""
-    from kvwise.digest.forecast import measurement  # noqa: PLC0415
+def _question(printer: Printer, session: Session) -> tuple[Measurement | None, float | None]:
+    """What is to be measured on this machine, None where others embed or it cannot be kept; and how
+    many tokens per second it was before, None where that is unknown."""
+    from kvwise.digest.forecast import earlier_rate, measurement  # noqa: PLC0415
 
     if session.asked.servers or session.asked.ray is not None:
-        return None
-    return measurement(session)
+        return None, None
+    question = measurement(session)
+    try:
+        return question, earlier_rate(question)
+    except StoreError as error:
+        _not_kept(printer, error)
+        return None, None
 
 
-def _ahead(ahead: Forecast, session: Session, question: Measurement | None) -> Words:
+def _not_kept(printer: Printer, error: StoreError) -> None:
+    printer.remark(phrase("the speed is not kept: {why}", why=error.phrase), "warn")
+
+
+def _ahead(ahead: Forecast, session: Session, rate: float | None) -> Words:
     """The plan in one line."""
-    from kvwise.digest.forecast import earlier_rate  # noqa: PLC0415
-
-    rate = earlier_rate(question) if question else None
     seconds = ahead.seconds(rate)
     fields = {
         "size": show_size(ahead.size), "chunks": ahead.chunks, "limit": session.rules.limit,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import click
 
+from kvwise import paths
 from kvwise.cli._asking import asking
 from kvwise.cli._commands import CommandFolder
 from kvwise.cli._settings import take_settings
@@ -42,8 +46,11 @@ def _report(printer: Printer, error: KvwiseError) -> int:
     try:
         printer.error(error)
         printer.out.flush()
-    except OSError:  # a full disk, a closed pipe: there is nowhere left to say it
+    except OSError:  # JSON that cannot be written where it belongs is said beside it
         _forget_output()
+        printer.json = False
+        with suppress(OSError):  # nor there: there is nowhere left to say it
+            printer.error(error)
     return error.exit_code
 
 
@@ -74,9 +81,11 @@ def as_kvwise_error(error: Exception) -> KvwiseError:
         case click.ClickException():
             known = _usage_error(error)
         case OSError(filename=str() as path):
-            known = KvwiseError("{path}: {reason}", path=path, reason=_reason(error))
+            reason = _reason(error)
+            known = KvwiseError("{path}: {reason}", path=path, reason=reason, hint=_hint(error))
         case OSError():
-            known = KvwiseError("the system said: {reason}", reason=_reason(error))
+            said = "the system said: {reason}"
+            known = KvwiseError(said, reason=_reason(error), hint=_hint(error))
         case MemoryError():
             known = KvwiseError("not enough memory on this machine for the command itself")
         case _:
@@ -87,6 +96,15 @@ def as_kvwise_error(error: Exception) -> KvwiseError:
                 hint="this is a bug; run it again with --debug and report what it prints",
             )
     return known
+
+
+def _hint(error: OSError) -> str | None:
+    """What helps where a disk is full or a folder of kvwise's own cannot be used."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return template("make room on its disk, or write to another")
+    if isinstance(error.filename, str) and paths.is_ours(Path(error.filename)):
+        return template("set KVWISE_HOME to a folder that can be written")
+    return None
 
 
 def _reason(error: OSError) -> str:

@@ -304,12 +304,17 @@ class Chunker:
                 continue
             best = number, ids
             step = (limit - len(ids)) * number // max(1, len(ids))
-            if not grows or not self._has(number + max(1, step)):
+            if not grows or not self._has(number + max(1, step)) or self._full(number, len(ids)):
                 break
             number += max(1, step)
         if best is None:
             raise UsageError("{limit} tokens hold no piece of this text", limit=limit)
         return best
+
+    def _full(self, number: int, tokens: int) -> bool:
+        """Whether the parts were counted right and the next one is too much."""
+        counted = sum(self._tokens[:number]) + self._rules.special == tokens
+        return counted and tokens + self._tokens[number] > self._rules.limit
 
     def _has(self, number: int) -> bool:
         while len(self._segments) < number and self._count_more():

@@ -23,6 +23,7 @@ from kvwise.results import (
 )
 from kvwise.store import Store
 
+UNIT = "tokens/s"
 LOOKED_AT = 16
 """Chunks of a text by which the rest is judged."""
 LEAST = 8

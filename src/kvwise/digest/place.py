@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kvwise.digest.extract import marks_file, sections
 from kvwise.digest.extract.encodings import errors_of
 from kvwise.digest.reading import Text
 from kvwise.digest.shelf import Document
 
 TEXTS = "text"
 LOG = "engine.log"
+
+
+def sections_of(folder: Path, document: Document) -> list[tuple[int, str]]:
+    """From which byte on each section of a document goes; empty where its marks are gone."""
+    try:
+        return sections(marks_file(folder / TEXTS, document.name))
+    except (OSError, ValueError):
+        return []
 
 
 def text_file(folder: Path, document: Document) -> Text:

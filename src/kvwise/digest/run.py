@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from kvwise.digest.chunker import Chunk, Chunker, Rules, Tokenizer
@@ -133,9 +133,9 @@ class Digest:
         size = max(1, text.path.stat().st_size)
         known = KnownChunks(self._shelf, source.name)
         marks, starts, count = Marks(marks_file), headings(marks_file), 0
-        self._plan(text, starts)
         with Window(text) as window:
-            for chunk in Chunker(window, self._tokenizer, self._rules, known, starts):
+            chunks = iter(Chunker(window, self._tokenizer, self._rules, known, starts))
+            for chunk in self._planned(chunks, size):
                 place = marks.of(chunk.start, chunk.end)
                 self._take(source.name, chunk, place, threads)
                 count = chunk.seq + 1
@@ -146,17 +146,16 @@ class Digest:
             self._collect(source.name)
         self._shelf.finish(source.name, count)
 
-    def _plan(self, text: Text, starts: Sequence[int]) -> None:
-        """Tell what is ahead, once, before the first chunk is embedded."""
+    def _planned(self, chunks: Iterator[Chunk], size: int) -> Iterator[Chunk]:
+        """The chunks of a text of `size` bytes; what is ahead is told, once, before the first one
+        is embedded."""
         if self._tell_plan is None:
-            return
-        with Window(text) as window:
-            chunker = Chunker(window, self._tokenizer, self._rules, headings=starts)
-            first = list(islice(chunker, LOOKED_AT))
+            return chunks
+        first = list(islice(chunks, LOOKED_AT))
         there = sum(document.chunks for document in self._shelf.documents())
-        size = max(1, text.path.stat().st_size)
         self._tell_plan(Forecast.of(first, size, self._total, there))
         self._tell_plan = None
+        return chain(first, chunks)
 
     def _take(self, name: str, chunk: Chunk, place: Place, threads: ThreadPoolExecutor) -> None:
         self._summary.chunks += 1

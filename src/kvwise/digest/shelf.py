@@ -12,14 +12,16 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from kvwise.digest.chunker import Chunk, Old
 from kvwise.digest.extract import Place
 from kvwise.digest.reading import Window
 from kvwise.errors import UsageError
 from kvwise.store import Store
-from kvwise.text import Phrase, phrase
+from kvwise.text import Phrase, phrase, template
+
+T = TypeVar("T")
 
 NAME = "digest.db"
 _HEAD = 48  # characters by which a known chunk is looked for
@@ -79,6 +81,7 @@ class Shelf(Store):
 
     application: ClassVar[int] = 0x6B766467  # "kvdg"
     hint: ClassVar[str] = "give another --out; what is in this one can be made again"
+    hint_damaged: ClassVar[str] = template("--fresh begins again, or give another --out")
     migrations: ClassVar[tuple[tuple[str, ...], ...] | None] = (
         (
             "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -110,12 +113,18 @@ class Shelf(Store):
     def about(self) -> dict[str, Any]:
         """Names and values; empty for a new file."""
         rows = self.rows("SELECT * FROM about WHERE name <> ?", _MODEL)
-        return {row["name"]: json.loads(row["value"]) for row in rows}
+        return {row["name"]: self._value(row["value"]) for row in rows}
 
     def model(self) -> str:
         """Where the embedding model lay when it was last used; empty if that is not known."""
         rows = self.rows("SELECT value FROM about WHERE name = ?", _MODEL)
-        return str(json.loads(rows[0]["value"])) if rows else ""
+        return str(self._value(rows[0]["value"])) if rows else ""
+
+    def _value(self, text: object) -> Any:
+        try:
+            return json.loads(str(text))
+        except (ValueError, RecursionError):
+            raise self.damaged(phrase("how it was made")) from None
 
     def used_model(self, path: str) -> None:
         """Remember where the embedding model is; it decides no vector."""
@@ -250,10 +259,15 @@ class Shelf(Store):
 
     # -- units of refining ---------------------------------------------------------------------
 
-    def unit(self, key: str) -> Any:
-        """The result of a finished unit, None if it is not done."""
+    def unit(self, key: str, like: T) -> T | None:
+        """The result of a finished unit, None if it is not done, or is damaged: a value of the type
+        of `like`, with the same names where that is a mapping."""
         rows = self.rows("SELECT result FROM unit WHERE key = ?", key)
-        return json.loads(rows[0]["result"]) if rows else None
+        try:
+            found = json.loads(str(rows[0]["result"])) if rows else None
+        except (ValueError, RecursionError):
+            return None
+        return found if _alike(found, like) else None
 
     def keep_unit(self, key: str, kind: str, result: Any) -> None:
         """On the disk when this returns."""
@@ -262,6 +276,13 @@ class Shelf(Store):
                 "INSERT OR REPLACE INTO unit VALUES (?, ?, ?, ?)",
                 (key, kind, json.dumps(result), time.time()),
             )
+
+
+def _alike(found: object, like: object) -> bool:
+    if not isinstance(found, dict) or not isinstance(like, dict):
+        return type(found) is type(like)
+    same = found.keys() == like.keys()
+    return same and all(type(found[name]) is type(value) for name, value in like.items())
 
 
 class KnownChunks:

@@ -6,9 +6,11 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kvwise.errors import UsageError
 from kvwise.results.codec import from_line, line
 from kvwise.results.record import Measurement
 from kvwise.store import Store
+from kvwise.text import phrase
 
 _FILTERS: Mapping[str, str] = {
     "kind": "kind = ?",
@@ -81,4 +83,11 @@ def load(store: Store, **filters: Any) -> list[Measurement]:
         raise TypeError(f"no such filter: {', '.join(sorted(unknown))}")
     where = " AND ".join(_FILTERS[name] for name in asked) or "1"
     sql = f"SELECT document FROM result WHERE {where} ORDER BY at, identity"  # noqa: S608
-    return [from_line(row["document"]) for row in store.rows(sql, *asked.values())]
+    return [_read(store, row["document"]) for row in store.rows(sql, *asked.values())]
+
+
+def _read(store: Store, text: object) -> Measurement:
+    try:
+        return from_line(str(text))
+    except UsageError as error:
+        raise store.damaged(phrase("a result: {why}", why=error.phrase)) from error

@@ -78,7 +78,7 @@ def prepare(path: Path, folder: Path, name: str, encoding: str | None = None) ->
         raise SourceError("{path} is a packed file, no document", path=str(path))
     folder.mkdir(parents=True, exist_ok=True)
     stem = file_stem(name)
-    marks = folder / f"{stem}.marks.jsonl"
+    marks = marks_file(folder, name)
     module = importlib.import_module(f"kvwise.digest.extract.{kind}")
     if kind in IN_PLACE and shown(str(path)) == str(path):
         from kvwise.digest.extract.encodings import text_of  # noqa: PLC0415
@@ -95,6 +95,11 @@ def prepare(path: Path, folder: Path, name: str, encoding: str | None = None) ->
 def shown(name: str) -> str:
     """A file name as text: bytes of it that are none become U+FFFD."""
     return os.fsencode(name).decode("utf-8", "replace")
+
+
+def marks_file(folder: Path, name: str) -> Path:
+    """Where the headings and pages of a document are."""
+    return folder / f"{file_stem(name)}.marks.jsonl"
 
 
 def file_stem(name: str) -> str:
@@ -163,9 +168,7 @@ class Marks:
 
     def _take(self, at: int, heading: tuple[int, str] | None, page: int | None) -> None:
         if heading is not None:
-            level, title = heading
-            self._titles = [each for each in self._titles if each[0] < level]
-            self._titles.append((level, title))
+            self._titles = _under(self._titles, heading)
         section = " > ".join(title for _, title in self._titles)
         self._places.append((at, Place(section, page or self._places[-1][1].page)))
 
@@ -184,6 +187,23 @@ def headings(path: Path) -> Sequence[int]:
     """The byte offsets of all headings in a file of marks, 8 bytes each."""
     with path.open(encoding="utf-8") as file:
         return array("q", (mark[0] for mark in map(json.loads, file) if mark[1] is not None))
+
+
+def sections(path: Path) -> list[tuple[int, str]]:
+    """From which byte on each section goes, with the headings above it, in a file of marks."""
+    found: list[tuple[int, str]] = []
+    titles: list[tuple[int, str]] = []
+    with path.open(encoding="utf-8") as file:
+        for at, heading, _page in map(json.loads, file):
+            if heading is not None:
+                titles = _under(titles, (int(heading[0]), str(heading[1])))
+                found.append((int(at), " > ".join(title for _, title in titles)))
+    return found
+
+
+def _under(titles: Sequence[tuple[int, str]], heading: tuple[int, str]) -> list[tuple[int, str]]:
+    """The headings above a text behind `heading`, itself the last."""
+    return [*(each for each in titles if each[0] < heading[0]), heading]
 
 
 def _opened(path: Path) -> BinaryIO:

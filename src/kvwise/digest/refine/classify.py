@@ -72,8 +72,8 @@ def by_generator(shelf: Shelf, generator: Generator, labels: Sequence[str]) -> V
         text = text_of(shelf, row)
         prompt = generator.prompt(instruction, text)
         key = unit_key("label", maker, prompt, _ANSWER_TOKENS)
-        kept = shelf.unit(key)
-        if kept is None:
+        kept = shelf.unit(key, "")
+        if kept not in labels:
             said = generator.write(prompt, _ANSWER_TOKENS, grammar=grammar).text
             kept = (
                 said

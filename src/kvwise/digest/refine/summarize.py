@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from kvwise.digest.refine.generator import Generator, unit_key
+from kvwise.digest.place import sections_of
 from kvwise.digest.search import read, text_of
 from kvwise.digest.session import fingerprint
 from kvwise.digest.shelf import Document, Row, Shelf
@@ -26,12 +27,14 @@ _OF_SUMMARIES = (
 @dataclass(frozen=True, slots=True)
 class Node:
     """A summary of the bytes `start` to `end` of a document, made from the nodes `of` (indices into
-    the list of all nodes; empty = from the text itself). `cut` = it stopped at the token limit."""
+    the list of all nodes; empty = from the text itself). `section` has most of it, `sections` are all
+    that it is from. `cut` = it stopped at the token limit."""
 
     level: int
     start: int
     end: int
     section: str
+    sections: tuple[str, ...]
     text: str
     of: tuple[int, ...]
     cut: bool
@@ -64,6 +67,7 @@ class Summarizer:
         self._maker = fingerprint(generator.model)
         self._progress = progress or (lambda _number, _end: None)
         self._nodes: list[Node] = []
+        self._sections: list[tuple[int, str]] = []
 
     def summarize(self, document: Document) -> Tree:
         """Every part of a text goes into exactly one summary; nothing is left out.
@@ -71,6 +75,7 @@ class Summarizer:
         Raises UsageError when the budget is too small, EngineError, SourceError.
         """
         self._nodes = []
+        self._sections = sections_of(self._shelf.path.parent, document)
         room = self._generator.room(_OF_TEXT, self._tokens)
         rows = self._shelf.chunks(document.name)
         level = [
@@ -121,11 +126,22 @@ class Summarizer:
     def _node(self, level: int, place: tuple[int, int, str], text: str, of: tuple[int, ...]) -> int:
         prompt = self._generator.prompt(_OF_SUMMARIES if of else _OF_TEXT, text)
         key = unit_key("summary", self._maker, prompt, self._tokens)
-        kept = self._shelf.unit(key)
+        kept = self._shelf.unit(key, {"text": "", "cut": False})
         if kept is None:
             answer = self._generator.write(prompt, self._tokens)
             kept = {"text": answer.text, "cut": answer.cut}
             self._shelf.keep_unit(key, "summary", kept)
-        self._nodes.append(Node(level, *place, str(kept["text"]), of, bool(kept["cut"])))
+        self._nodes.append(
+            Node(level, *place, self._of_bytes(*place), str(kept["text"]), of, bool(kept["cut"]))
+        )
         self._progress(len(self._nodes), None if of else place[1])
         return len(self._nodes) - 1
+
+    def _of_bytes(self, start: int, end: int, section: str) -> tuple[str, ...]:
+        """All sections of a stretch of text, however little of it they have."""
+        inside = [
+            name
+            for (at, name), (until, _) in pairwise([*self._sections, (end, "")])
+            if at < end and until > start
+        ]
+        return tuple(dict.fromkeys(inside)) or ((section,) if section else ())
