@@ -68,6 +68,32 @@ def test_html_says_its_encoding(tmp_path: Path) -> None:
     assert words in _text(_html(tmp_path, unknown))
 
 
+@pytest.mark.parametrize(
+    ("page", "encoding", "text"),
+    [
+        ('<?xml version="1.0" encoding="gb2312"?><p>\u4eca\u5929\u9555</p>', "gb18030",
+         "\u4eca\u5929\u9555"),
+        ('<meta charset="iso-8859-1"><p>5 \u20ac \u201cnow\u201d</p>', "cp1252",
+         "5 \u20ac \u201cnow\u201d"),
+    ],
+)  # fmt: skip
+def test_html_is_decoded_as_browsers_do(
+    tmp_path: Path, page: str, encoding: str, text: str
+) -> None:
+    assert _text(_html(tmp_path, page, encoding)).strip() == text
+
+
+def test_html_that_is_not_displayed_is_not_read(tmp_path: Path) -> None:
+    page = """<div hidden><div>no</div>no</div><p style="color:red;display: none">no</p>
+    <dialog>no</dialog><dialog open>yes</dialog><ruby>\u6f22<rp>no</rp></ruby>Donau&shy;dampf
+    <input hidden>end<iframe>no</iframe>"""
+    text = _text(_html(tmp_path, page))
+    assert "no" not in text.split()
+    assert "nono" not in text
+    for seen in ("yes", "\u6f22", "Donaudampf", "end"):
+        assert seen in text
+
+
 @pytest.mark.parametrize("page", ["", "<", "<!--", "<p", "&#xffffffff;", "</p></p>", "<h1><h2>x"])
 def test_odd_html_is_read(tmp_path: Path, page: str) -> None:
     """Whatever is broken, the paragraph before it is kept."""
@@ -75,6 +101,39 @@ def test_odd_html_is_read(tmp_path: Path, page: str) -> None:
 
 
 # -- Markdown --------------------------------------------------------------------------------------
+
+
+_ODD = """---
+title: x
+# of the metadata
+---
+Underlined
+==========
+
+text <!-- # in a comment
+# in it, too
+--> more
+
+- item
+---
+
+Second
+---
+```
+# code
+``` python
+```
+# Third #
+> # quoted
+"""
+
+
+def test_markdown_headings_that_are_underlined(tmp_path: Path) -> None:
+    path = tmp_path / "a.md"
+    path.write_text(_ODD)
+    assert _sections(path) == ["Underlined", "Underlined > Second", "Third"]
+    path.write_text("---\n\n# After a rule\n")
+    assert _sections(path) == ["After a rule"]
 
 
 def test_markdown_headings_outside_of_code(tmp_path: Path) -> None:
@@ -130,6 +189,103 @@ def test_docx_says_nothing_twice(tmp_path: Path) -> None:
     text = _text(_packed(tmp_path / "a.docx", _body(inside)))
     assert "new" in text
     assert "old" not in text
+
+
+def _p(text: str, more: str = "") -> str:
+    return f"<w:p>{more}<w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+def _read_docx(tmp_path: Path, inside: str, more: dict[str, bytes] | None = None) -> list[str]:
+    """The lines that are not empty."""
+    text = _text(_packed(tmp_path / "a.docx", _body(inside), more))
+    return [line for line in text.splitlines() if line.strip()]
+
+
+_DELETED = '<w:pPr><w:rPr><w:del w:id="1"/></w:rPr></w:pPr>'
+
+
+@pytest.mark.parametrize(
+    ("inside", "lines"),
+    [
+        (_p("kept<w:tab/>") + "<w:p><w:del><w:r><w:delText>gone</w:delText></w:r></w:del></w:p>",
+         ["kept"]),
+        (("<w:p><w:moveFrom><w:r><w:t>old place</w:t></w:r></w:moveFrom></w:p>"
+         "<w:p><w:moveTo><w:r><w:t>new place</w:t></w:r></w:moveTo></w:p>"), ["new place"]),
+        ("<w:p><w:ins><w:r><w:t>added</w:t></w:r></w:ins></w:p>", ["added"]),
+        (_p("one ", _DELETED) + _p("line"), ["one line"]),
+        (_p("last", _DELETED), ["last"]),
+        (("<w:p><w:r><w:rPr><w:vanish/></w:rPr><w:t>hidden</w:t></w:r><w:r><w:t>seen</w:t></w:r>"
+         "</w:p>"), ["seen"]),
+        ('<w:p><w:r><w:rPr><w:vanish w:val="0"/></w:rPr><w:t>seen</w:t></w:r></w:p>', ["seen"]),
+        (("<w:p><w:pPr><w:tabs><w:tab/></w:tabs></w:pPr><w:r><w:t>a</w:t><w:tab/><w:t>b</w:t></w:r>"
+         "</w:p>"), ["a\tb"]),
+        ("<w:p><w:r><w:instrText>PAGE</w:instrText></w:r><w:r><w:t>field</w:t></w:r></w:p>",
+         ["field"]),
+        ((f"<w:tbl><w:tr><w:tc>{_p('a')}{_p('b')}</w:tc><w:tc>{_p('c')}</w:tc></w:tr><w:tr><w:trPr>"
+         f"<w:del/></w:trPr><w:tc>{_p('gone')}</w:tc></w:tr></w:tbl>{_p('behind')}"),
+         ["a b | c", "behind"]),
+        ((f"<w:tbl><w:tr><w:tc><w:tbl><w:tr><w:tc>{_p('x')}</w:tc><w:tc>{_p('y')}</w:tc></w:tr>"
+         f"</w:tbl></w:tc><w:tc>{_p('z')}</w:tc></w:tr></w:tbl>"), ["x | y | z"]),
+        ((f"<w:p><w:r><w:t>anchor</w:t><w:txbxContent>{_p('box')}</w:txbxContent><w:t> goes on</w:t>"
+         "</w:r></w:p>"), ["anchor goes on", "box"]),
+    ],
+)  # fmt: skip
+def test_docx_is_read_as_it_is_seen(tmp_path: Path, inside: str, lines: list[str]) -> None:
+    assert _read_docx(tmp_path, inside) == lines
+
+
+def test_docx_notes_headers_and_footers(tmp_path: Path) -> None:
+    kinds = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    rels = "".join(
+        f'<Relationship Id="r{number}" Type="{kinds}/{kind}" Target="{target}"/>'
+        for number, (kind, target) in enumerate(
+            [("footnotes", "footnotes.xml"), ("header", "/word/top.xml"), ("footer", "foot.xml"),
+             ("header", "top2.xml"), ("header", "lost.xml"), ("styles", "styles.xml")]
+        )
+    )  # fmt: skip
+    space = f'xmlns:w="{_W}"'
+    parts = {
+        "word/_rels/document.xml.rels": f"<Relationships>{rels}</Relationships>",
+        "word/footnotes.xml": f'<w:footnotes {space}><w:footnote w:type="separator" w:id="0">'
+        f'{_p("-")}</w:footnote><w:footnote w:id="2">{_p("The note.")}</w:footnote></w:footnotes>',
+        "word/top.xml": f"<w:hdr {space}>{_p('Company')}</w:hdr>",
+        "word/top2.xml": f"<w:hdr {space}>{_p('Company')}</w:hdr>",
+        "word/foot.xml": f"<w:ftr {space}>{_p('17')}{_p('Confidential')}</w:ftr>",
+        "word/styles.xml": f'<w:styles {space}><w:style w:styleId="A"><w:name w:val="heading 2"/>'
+        '</w:style><w:style w:styleId="B"><w:name w:val="Mine"/><w:basedOn w:val="A"/></w:style>'
+        "</w:styles>",
+    }
+    title = _p("Title", '<w:pPr><w:pStyle w:val="B"/><w:pPrChange><w:pPr><w:pStyle w:val="x"/>'
+               "</w:pPr></w:pPrChange></w:pPr>")  # fmt: skip
+    noted = '<w:p><w:r><w:t>Said</w:t><w:footnoteReference w:id="2"/></w:r></w:p>'
+    more = {name: data.encode() for name, data in parts.items()}
+    assert _read_docx(tmp_path, title + noted, more) == [
+        "Company", "Title", "Said [1]", "[1] The note.", "Confidential",
+    ]  # fmt: skip
+    assert _sections(tmp_path / "a.docx") == ["Title"]
+
+
+def test_docx_of_the_strict_kind_and_with_another_name_of_its_text(tmp_path: Path) -> None:
+    strict = "http://purl.oclc.org/ooxml"
+    path = tmp_path / "a.docx"
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("_rels/.rels", '<Relationships><Relationship Target="word/document2.xml" '
+                        f'Type="{strict}/officeDocument/relationships/officeDocument"/>'
+                        "</Relationships>")  # fmt: skip
+        body = _body(_p("strict")).decode().replace(_W, f"{strict}/wordprocessingml/main")
+        packed.writestr("word/document2.xml", body)
+    assert _text(path).strip() == "strict"
+
+
+@pytest.mark.parametrize("name", ["a.docx", "a.html"])
+def test_what_has_no_text_is_told(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name == "a.html":
+        path.write_text("<html><body><div id=root></div><script>draw()</script></body></html>")
+    else:
+        _packed(path, _body("<w:p><w:r><w:drawing/></w:r></w:p>"))
+    with pytest.raises(SourceError, match="no text in it"):
+        _text(path)
 
 
 def test_docx_bombs_are_refused(tmp_path: Path) -> None:

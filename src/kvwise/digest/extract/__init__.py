@@ -88,7 +88,12 @@ def prepare(path: Path, folder: Path, name: str, encoding: str | None = None) ->
             _write_marks(marks, module.marks(text))
             return text, marks
     target = folder / f"{stem}.txt"
-    _spool(module.pieces(path, encoding), target, marks)
+    if not _spool(module.pieces(path, encoding), target, marks) and path.stat().st_size:
+        raise SourceError(
+            "{path} has no text in it",
+            path=str(path),
+            hint="is it only pictures, or made by a script?",
+        )
     return Text(target), marks
 
 
@@ -110,8 +115,9 @@ def file_stem(name: str) -> str:
     return f"{safe}-{digest}" if safe else digest
 
 
-def _spool(pieces: Iterator[Piece], target: Path, marks: Path) -> None:
-    part, at = target.with_suffix(".part"), 0
+def _spool(pieces: Iterator[Piece], target: Path, marks: Path) -> bool:
+    """Whether there is a text in it."""
+    part, at, seen = target.with_suffix(".part"), 0, False
     found: list[tuple[int, Piece]] = []
     with part.open("wb") as file:
         for piece in pieces:
@@ -120,10 +126,12 @@ def _spool(pieces: Iterator[Piece], target: Path, marks: Path) -> None:
                 found.append((at, Piece("", piece.heading, piece.page)))
             file.write(data)
             at += len(data)
+            seen = seen or bool(piece.text.strip())
         file.flush()
         os.fsync(file.fileno())
     _write_marks(marks, iter(found))
     part.replace(target)
+    return seen
 
 
 def _write_marks(path: Path, found: Iterator[tuple[int, Piece]]) -> None:

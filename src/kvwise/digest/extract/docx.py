@@ -1,37 +1,36 @@
-"""DOCX: paragraphs, tables and headings, read as a stream of the packed XML.
+"""DOCX: paragraphs, tables, notes, headers and text boxes, as a reader sees them.
 
-A library that builds the whole tree needs many times the file's size; a paragraph is all that has
-to be in memory.
+Each part of the packed file is read as a stream of XML: a library that builds the whole tree needs
+many times the file's size; a paragraph, and the notes, are all that has to be in memory.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-from xml.etree.ElementTree import ParseError
+from typing import TYPE_CHECKING, Any
 
 from kvwise.digest.extract import Piece
+from kvwise.digest.extract.docx_body import Body, name_of, value_of
 from kvwise.errors import SourceError
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-_W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_ROOT = "_rels/.rels"
 _BODY = "word/document.xml"
-_STYLES = "word/styles.xml"
 _LEVEL = re.compile(r"heading\s*(\d)", re.IGNORECASE)
 _MOST = 1 << 31  # unpacked bytes
 _SMALL = 1 << 26  # that any ratio is fine for
 _RATIO = 200
-_FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
-"""What older programs show in place of what is there too."""
 
 
 def pieces(path: Path, _encoding: str | None) -> Iterator[Piece]:
-    """One piece per paragraph. Raises SourceError."""
+    """Headers, the text with its notes, footers. Raises SourceError."""
     try:
         from defusedxml import DefusedXmlException  # noqa: PLC0415
         from defusedxml import ElementTree as ET  # noqa: PLC0415, N817
@@ -41,10 +40,7 @@ def pieces(path: Path, _encoding: str | None) -> Iterator[Piece]:
         ) from None
     try:
         with zipfile.ZipFile(path) as packed:
-            _check_size(packed, path)
-            styles = _styles(packed, ET.fromstring)
-            with packed.open(_BODY) as file:
-                yield from _paragraphs(ET.iterparse(file, ("start", "end")), styles)
+            yield from _Package(packed, path, ET).pieces()
     except (zipfile.BadZipFile, KeyError, ET.ParseError, RuntimeError, OSError,
             NotImplementedError, EOFError, DefusedXmlException) as error:  # fmt: skip
         raise SourceError(
@@ -52,57 +48,110 @@ def pieces(path: Path, _encoding: str | None) -> Iterator[Piece]:
         ) from error
 
 
-def _check_size(packed: zipfile.ZipFile, path: Path) -> None:
-    about = packed.getinfo(_BODY)
-    if about.file_size > _MOST:
-        raise SourceError("{path} unpacks to more than 2 GiB", path=str(path))
-    if about.file_size > max(_SMALL, _RATIO * about.compress_size):
-        raise SourceError(
-            "{path} unpacks to {times} times its size: no real text does", path=str(path),
-            times=about.file_size // max(1, about.compress_size),
-        )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class _Package:
+    """The parts of a file, found by what they are for: their names are free."""
+
+    packed: zipfile.ZipFile
+    path: Path
+    xml: Any  # defusedxml.ElementTree
+
+    def pieces(self) -> Iterator[Piece]:
+        main = next(iter(self._related("", _ROOT, "officeDocument")), _BODY)
+        folder, file = posixpath.split(main)
+        rels = posixpath.join(folder, "_rels", f"{file}.rels")
+
+        def parts(kind: str) -> list[str]:
+            return self._related(folder, rels, kind)
+
+        styles = next(map(self._styles, parts("styles")), {})
+        notes: dict[tuple[str, str], str] = {}
+        for kind in ("footnotes", "endnotes"):
+            for name in parts(kind):
+                body = Body(styles)
+                for _ in self._read(name, body):
+                    pass
+                notes |= body.own_notes
+        yield from self._beside(parts("header"), styles)
+        yield from self._read(main, Body(styles, notes))
+        yield from self._beside(parts("footer"), styles)
+
+    def _beside(self, names: list[str], styles: dict[str, int]) -> Iterator[Piece]:
+        """What stands on every page, once; page numbers alone are none of it."""
+        said = (
+            piece.text.strip() for name in sorted(names) for piece in self._read(name, Body(styles))
+        )
+        for text in dict.fromkeys(said):
+            if any(char.isalpha() for char in text):
+                yield Piece(f"{text}\n\n")
+
+    def _read(self, name: str, body: Body) -> Iterator[Piece]:
+        self._check_size(name)
+        with self.packed.open(name) as file:
+            for event, element in self.xml.iterparse(file, ("start", "end")):
+                yield from body.take(event, element)
+
+    def _check_size(self, name: str) -> None:
+        about = self.packed.getinfo(name)
+        if about.file_size > _MOST:
+            raise SourceError("{path} unpacks to more than 2 GiB", path=str(self.path))
+        if about.file_size > max(_SMALL, _RATIO * about.compress_size):
+            raise SourceError(
+                "{path} unpacks to {times} times its size: no real text does", path=str(self.path),
+                times=about.file_size // max(1, about.compress_size),
+            )  # fmt: skip
+
+    def _small(self, name: str) -> Element | None:
+        """A part of which a tree is made; None where there is none, or one of that size."""
+        try:
+            large = self.packed.getinfo(name).file_size > _SMALL
+            return None if large else self.xml.fromstring(self.packed.read(name))
+        except (KeyError, self.xml.ParseError):
+            return None
+
+    def _related(self, folder: str, rels: str, kind: str) -> list[str]:
+        """Names of the parts that stand in this relation to another."""
+        root = self._small(rels)
+        found = []
+        for each in root if root is not None else ():
+            target = each.get("Target", "")
+            if each.get("Type", "").endswith(f"/{kind}") and each.get("TargetMode") != "External":
+                inside = target.lstrip("/") if target.startswith("/") else f"{folder}/{target}"
+                found.append(posixpath.normpath(inside).lstrip("/"))
+        return [name for name in found if name in self.packed.namelist()]
+
+    def _styles(self, name: str) -> dict[str, int]:
+        """Style id -> heading level: by the name that all languages of Word keep, by its outline
+        level, or by the style that it is based on."""
+        root = self._small(name)
+        levels: dict[str, int] = {}
+        parents: dict[str, str] = {}
+        for style in root.iter() if root is not None else ():
+            if name_of(style) != "style":
+                continue
+            ours = value_of(style, "styleId")
+            for each in style.iter():
+                _style_says(name_of(each), value_of(each), ours, levels, parents)
+        return {style: level for style in {*levels, *parents}
+                if (level := _inherited(style, levels, parents))}  # fmt: skip
 
 
-def _paragraphs(events: Iterator[tuple[str, Element]], styles: dict[str, int]) -> Iterator[Piece]:
-    words: list[str] = []
-    level = depth = twice = 0
-    for event, element in events:
-        tag = element.tag
-        twice += (tag == _FALLBACK) * (1 if event == "start" else -1)
-        if event == "start":
-            depth += tag == f"{_W}p"
-            continue
-        if tag == f"{_W}t" and not twice:
-            words.append(element.text or "")
-        elif tag in (f"{_W}tab", f"{_W}br", f"{_W}cr") and depth:
-            words.append("\t" if tag == f"{_W}tab" else "\n")
-        elif tag == f"{_W}pStyle":
-            level = styles.get(element.get(f"{_W}val", ""), 0)
-        elif tag == f"{_W}p":
-            depth -= 1
-            text = "".join(words).strip()
-            if text and depth == 0:
-                yield Piece(text + "\n\n", (level, text.replace("\n", " ")) if level else None)
-            if depth == 0:
-                words, level = [], 0
-            element.clear()
-        elif tag in (f"{_W}tr", f"{_W}tbl"):
-            element.clear()
+def _style_says(
+    what: str, value: str, ours: str, levels: dict[str, int], parents: dict[str, str]
+) -> None:
+    if what == "name":
+        match = _LEVEL.match(value)
+        if match or value.lower() == "title":
+            levels[ours] = int(match[1]) if match else 1
+    elif what == "outlineLvl" and value.isdecimal():
+        levels.setdefault(ours, int(value) + 1 if int(value) < 9 else 0)
+    elif what == "basedOn":
+        parents[ours] = value
 
 
-def _styles(packed: zipfile.ZipFile, parse: Callable[[bytes], Element]) -> dict[str, int]:
-    """Style id -> heading level, by the name that all languages of Word keep."""
-    try:
-        if packed.getinfo(_STYLES).file_size > _SMALL:
-            return {}
-        root = parse(packed.read(_STYLES))
-    except (KeyError, ParseError):
-        return {}
-    found: dict[str, int] = {}
-    for style in root.iter(f"{_W}style"):
-        name = style.find(f"{_W}name")
-        title = "" if name is None else name.get(f"{_W}val", "")
-        match = _LEVEL.match(title)
-        if match or title.lower() == "title":
-            found[style.get(f"{_W}styleId", "")] = int(match[1]) if match else 1
-    return found
+def _inherited(style: str, levels: dict[str, int], parents: dict[str, str]) -> int:
+    seen: set[str] = set()
+    while style not in levels and style in parents and style not in seen:
+        seen.add(style)
+        style = parents[style]
+    return levels.get(style, 0)

@@ -13,8 +13,24 @@ from kvwise.errors import UsageError
 
 _BLOCK = 1 << 16
 _HEAD = 2048
-_CHARSET = re.compile(rb"charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]+)", re.IGNORECASE)
-_UNSEEN = {"script", "style", "template", "noscript", "svg", "head", "nav"}
+_CHARSET = re.compile(
+    rb"(?:charset\s*=\s*|^\s*<\?xml[^>]{0,80}encoding\s*=\s*)[\"']?\s*([A-Za-z0-9_.:-]+)",
+    re.IGNORECASE,
+)
+_READ_AS = {
+    "iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030",
+    "shift_jis": "cp932", "euc_kr": "cp949", "iso8859-9": "cp1254", "tis-620": "cp874",
+}  # fmt: skip
+"""As which encoding a browser reads a page that says another (encoding.spec.whatwg.org)."""
+_UNSEEN = {
+    "script", "style", "template", "noscript", "svg", "head", "nav", "iframe", "object", "audio",
+    "video", "canvas", "datalist", "math", "rp",
+}  # fmt: skip
+_VOID = {
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track",
+    "wbr",
+}  # fmt: skip
+_NO_DISPLAY = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _BREAKS = {
     "p", "div", "section", "article", "main", "ul", "ol", "table", "blockquote", "pre", "figure",
     "header", "footer", "aside", "dl", "form", "hr", "body",
@@ -36,10 +52,10 @@ class _Page(HTMLParser):
         self._level = 0
         self._gap = ""
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if self._unseen == ["head"] and (tag == "body" or tag in _BREAKS or tag in _LEVELS):
             self._unseen.clear()  # its end may be left out
-        if tag in _UNSEEN:
+        if tag in _UNSEEN or tag in self._unseen or (_hidden(tag, attrs) and tag not in _VOID):
             self._unseen.append(tag)
         elif tag in _LEVELS:
             self._break("\n\n")
@@ -54,7 +70,7 @@ class _Page(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         if self._unseen and tag in self._unseen:
-            del self._unseen[self._unseen.index(tag) :]
+            del self._unseen[len(self._unseen) - 1 - self._unseen[::-1].index(tag) :]
         elif tag in _LEVELS and self._title is not None:
             self._heading()
         elif tag in _BREAKS:
@@ -64,6 +80,7 @@ class _Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._unseen:
             return
+        data = data.replace("\u00ad", "")  # seen only where a line is broken at it
         text = data if self._kept else _SPACE.sub(" ", data)
         if self._title is not None:
             self._title.append(text)
@@ -97,6 +114,13 @@ class _Page(HTMLParser):
         return found
 
 
+def _hidden(tag: str, attrs: list[tuple[str, str | None]]) -> bool:
+    named = dict(attrs)
+    if tag == "dialog" and "open" not in named:
+        return True
+    return "hidden" in named or bool(_NO_DISPLAY.search(named.get("style") or ""))
+
+
 def pieces(path: Path, encoding: str | None) -> Iterator[Piece]:
     """The text of a page, read as a stream. Raises SourceError."""
     about = text_of(path, encoding or _declared(path))
@@ -123,7 +147,7 @@ def _declared(path: Path) -> str | None:
     if name.lower().startswith(("utf-16", "utf-32")):
         return None  # it could not be read if it were
     try:
-        text_of(path, name)
+        known = text_of(path, name).encoding
     except UsageError:
         return None
-    return name
+    return _READ_AS.get(known, known)

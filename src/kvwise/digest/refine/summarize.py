@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from kvwise.digest.refine.generator import Generator, unit_key
 from kvwise.digest.place import sections_of
+from kvwise.digest.refine.generator import Generator, unit_key
 from kvwise.digest.search import read, text_of
 from kvwise.digest.session import fingerprint
 from kvwise.digest.shelf import Document, Row, Shelf
@@ -27,8 +27,8 @@ _OF_SUMMARIES = (
 @dataclass(frozen=True, slots=True)
 class Node:
     """A summary of the bytes `start` to `end` of a document, made from the nodes `of` (indices into
-    the list of all nodes; empty = from the text itself). `section` has most of it, `sections` are all
-    that it is from. `cut` = it stopped at the token limit."""
+    the list of all nodes; empty = from the text itself). `section` has most of it, `sections` are
+    all that it is from. `cut` = it stopped at the token limit."""
 
     level: int
     start: int
