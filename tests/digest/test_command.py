@@ -292,3 +292,15 @@ def test_what_cannot_be_asked(tmp_path: Path) -> None:
     code, words = told(str(document), "--embed-model", model, "--ask", "What?")
     assert code == 2
     assert "--model" in words
+
+
+def test_a_generator_that_is_none_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    _write(tmp_path / "a.txt", 30)
+    words = ["--ask", "How many ships?", "--model", str(minilm())]
+    done = subprocess.run(
+        [*_argv(tmp_path / "a.txt", tmp_path / "out", *words)], capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert "cannot generate" in done.stderr
+    assert not (tmp_path / "out").exists()

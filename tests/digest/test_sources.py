@@ -101,3 +101,24 @@ def test_a_document_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
         rows = list(shelf.chunks())
     assert rows[-1].end == 500
     assert summary.chunks == len(rows)
+
+
+def test_what_is_left_out_of_a_folder_is_told(tmp_path: Path) -> None:
+    root = tmp_path / "docs"
+    for name in ("a.md", ".b.md", "c.png", ".git/d.md", "e.digest/text/f.txt", "e.digest/digest.db",
+                 "g/h.txt"):  # fmt: skip
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("Words. ")
+    (root / "loop").symlink_to(root)
+    (root / "lost.txt").symlink_to(root / "nothing")
+    (root / "round.txt").symlink_to(root / "round.txt")
+    os.mkfifo(root / "pipe.txt")
+    told: dict[str, str] = {}
+    found = sources([str(root)], tmp_path / "out", lambda name, why: told.update({name: str(why)}))
+    assert [each.name for each in found] == ["docs/a.md", "docs/g/h.txt"]
+    assert told == {
+        "docs/.b.md": "hidden", "docs/.git": "hidden", "docs/c.png": "no document by its name",
+        "docs/e.digest": "the folder of a digest", "docs/loop": "a link to a folder",
+        "docs/lost.txt": "no ordinary file", "docs/round.txt": "no ordinary file",
+        "docs/pipe.txt": "no ordinary file",
+    }  # fmt: skip

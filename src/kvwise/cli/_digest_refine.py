@@ -14,12 +14,16 @@ from kvwise.text import phrase
 from kvwise.units import percent
 
 if TYPE_CHECKING:
+    from kvwise.cli._request import Machine
     from kvwise.digest.refine.ask import Reply
     from kvwise.digest.refine.classify import Verdict
     from kvwise.digest.refine.generator import Generator
     from kvwise.digest.refine.summarize import Tree
     from kvwise.digest.session import Session
     from kvwise.digest.shelf import Document, Shelf
+    from kvwise.engine.find import Engine
+    from kvwise.gguf.model import Model
+    from kvwise.launch import Launch
 
 TASKS = ("summarize",)
 _LOG = "generator.log"
@@ -41,28 +45,34 @@ class Wanted:
 class Start:
     """How to load a generator, once the embedding engine has left the memory."""
 
-    model: str
-    budget: int | None
-    devices: tuple[Any, ...]
-    host: Any
-    engine: Any
+    model: Model
+    launch: Launch
+    engine: Engine
     threads: int
+
+    @classmethod
+    def of(cls, name: str, budget: int | None, on: Machine, engine: Engine, threads: int) -> Start:
+        """Raises Refused for a model that does not generate, UsageError, DoesNotFit."""
+        from kvwise.cli._count import model_file  # noqa: PLC0415
+        from kvwise.cli._request import model_of  # noqa: PLC0415
+        from kvwise.digest.refine.generator import launch_of  # noqa: PLC0415
+        from kvwise.speculate.kinds import check_generates  # noqa: PLC0415
+
+        model = model_of(name)
+        check_generates(model)
+        model_file(model)
+        return cls(model, launch_of(model, budget, on.devices, on.host), engine, threads)
 
     @contextmanager
     def generator(self, printer: Printer, folder: Path) -> Iterator[Generator]:
         """Raises what loading raises; what ends it later says why."""
-        from kvwise.cli._count import model_file  # noqa: PLC0415
-        from kvwise.cli._request import model_of  # noqa: PLC0415
         from kvwise.digest.failures import explained  # noqa: PLC0415
-        from kvwise.digest.refine.generator import Generator, launch_of  # noqa: PLC0415
+        from kvwise.digest.refine.generator import Generator  # noqa: PLC0415
 
-        model = model_of(self.model)
-        model_file(model)
-        launch = launch_of(model, self.budget, self.devices, self.host)
         log = folder / _LOG
-        with explained(log, model, launch):
-            with printer.working(phrase("loading {name}", name=self.model)):
-                started = Generator(model, launch, self.engine, log, self.threads)
+        with explained(log, self.model, self.launch):
+            with printer.working(phrase("loading {name}", name=self.model.called)):
+                started = Generator(self.model, self.launch, self.engine, log, self.threads)
             with started:
                 yield started
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kvwise.cli._shapes import Words
 from kvwise.cli.output import Printer
 from kvwise.store import StoreError
-from kvwise.text import phrase
+from kvwise.text import Phrase, phrase
 from kvwise.units import clock
 from kvwise.units import show as show_size
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from kvwise.results import Measurement
 
 
+_NAMED = 3
+"""Names of what is left out that are told for a reason."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What documents are embedded with, and where it goes."""
@@ -33,6 +37,29 @@ class Work:
     shelf: Shelf
     folder: Path
     encoding: str | None
+
+
+class LeftOut:
+    """What was left out of the folders that were named, by its reason."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Phrase, list[str]]] = {}
+
+    def __call__(self, name: str, why: Phrase) -> None:
+        self._found.setdefault(str(why), (why, []))[1].append(name)
+
+    def tell(self, printer: Printer) -> None:
+        """A line for each reason."""
+        for why, names in self._found.values():
+            said = ", ".join(names[:_NAMED])
+            if len(names) > _NAMED:
+                more = len(names) - _NAMED
+                printer.remark(
+                    phrase("left out: {names} and {more} more: {why}", names=said, more=more,
+                           why=why)
+                )  # fmt: skip
+            else:
+                printer.remark(phrase("left out: {name}: {why}", name=said, why=why))
 
 
 def embed(printer: Printer, work: Work, found: Sequence[Source]) -> Summary:

@@ -14,7 +14,7 @@ import click
 from kvwise.cli._commands import command as make_command
 from kvwise.cli._count import model_file
 from kvwise.cli._digest_refine import TASKS, Start, Wanted, refine
-from kvwise.cli._digest_run import Work, embed
+from kvwise.cli._digest_run import LeftOut, Work, embed
 from kvwise.cli._request import (
     DEVICE_OPTIONS,
     ENGINE,
@@ -231,7 +231,10 @@ def _run(printer: Printer, asked: _Asked) -> int:
         folder = asked.folder
         if planned:  # leaves nothing behind
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kvwise-")))
-        found = sources(asked.documents, folder)  # before the folder: a wrong name leaves none
+        wanted = None if planned else _wanted(asked, engine, threads)
+        left_out = LeftOut()
+        found = sources(asked.documents, folder, left_out)  # a wrong name leaves no folder
+        left_out.tell(printer)
         folder.mkdir(parents=True, exist_ok=True)
         log = folder / LOG
         stack.enter_context(explained(log, model, settings.launch))
@@ -246,7 +249,7 @@ def _run(printer: Printer, asked: _Asked) -> int:
         with open_shelf(asked.folder, session, fresh=bool(asked.options["fresh"])) as shelf:
             work = Work(session, shelf, asked.folder, asked.text("encoding") or None)
             summary = embed(printer, work, found) if found else None
-            return _show(printer, asked, session, shelf, summary)
+            return _show(printer, asked, session, shelf, summary, wanted)
 
 
 def _beside(asked: _Asked, engine: Engine) -> tuple[Model, Machine]:
@@ -277,9 +280,10 @@ def _settings(printer: Printer, asked: _Asked, engine: Engine) -> tuple[Model, S
     return model, made, int(said[0]) if said else physical_cores() or 0
 
 
-def _show(
-    printer: Printer, asked: _Asked, session: Session, shelf: Shelf, summary: Summary | None
-) -> int:
+def _show(  # noqa: PLR0917 (one place calls it)
+    printer: Printer, asked: _Asked, session: Session, shelf: Shelf, summary: Summary | None,
+    wanted: Wanted | None,
+) -> int:  # fmt: skip
     from kvwise.cli import _digest_view as view  # noqa: PLC0415
     from kvwise.digest.outputs import document_json, write_document  # noqa: PLC0415
 
@@ -293,7 +297,6 @@ def _show(
         if not printer.json:
             view.show(printer, session, shelf, summary, written)
     document |= _searched(printer, asked, session, shelf)
-    wanted = _wanted(asked, session)
     if wanted is not None:
         document |= refine(printer, session, shelf, wanted)
     if printer.json:
@@ -313,16 +316,16 @@ def _searched(printer: Printer, asked: _Asked, session: Session, shelf: Shelf) -
     return {"search": view.hits_json(shelf, question, hits)}
 
 
-def _wanted(asked: _Asked, session: Session) -> Wanted | None:
-    """What a generator is to make, None if nothing."""
+def _wanted(asked: _Asked, engine: Engine, threads: int) -> Wanted | None:
+    """What a generator is to make, None if nothing. Raises what makes a model none, before anything
+    is loaded."""
     question, labels, task = asked.text("ask"), asked.text("classify"), asked.text("task")
     if not (question or labels or task):
         return None
-    there = asked.machine(session.engine)
     model = asked.text("model")
     start = None
     if model:
-        start = Start(model, asked.number("budget"), there.devices, there.host, session.engine,
-                      session.asked.threads)  # fmt: skip
+        there = asked.machine(engine)
+        start = Start.of(model, asked.number("budget"), there, engine, threads)
     return Wanted(question, labels, task, asked.number("top") or 5,
                   asked.number("answer_tokens"), start)  # fmt: skip

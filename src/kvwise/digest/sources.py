@@ -6,12 +6,14 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kvwise.digest.extract import FORMATS, shown
+from kvwise.digest.shelf import NAME
 from kvwise.errors import SourceError, UsageError
+from kvwise.text import Phrase, phrase
 
 STDIN = "-"
 _BLOCK = 1 << 20
@@ -39,9 +41,18 @@ class Source:
         return digest.hexdigest()[:32]
 
 
-def sources(words: Sequence[str], folder: Path) -> list[Source]:
-    """The documents in the order named; a folder's files by name. Standard input is kept in
-    `folder`, because it cannot be read twice. Raises SourceError, UsageError."""
+Leave = Callable[[str, Phrase], object]
+"""Hears of what is left out of a folder, and why."""
+HIDDEN, LINK, NOWHERE = phrase("hidden"), phrase("a link to a folder"), phrase("no ordinary file")
+OURS, OTHER = phrase("the folder of a digest"), phrase("no document by its name")
+
+
+def sources(
+    words: Sequence[str], folder: Path, leave: Leave = lambda _name, _why: None
+) -> list[Source]:
+    """The documents in the order named; a folder's files by name, without what is hidden, links to
+    other folders, and what a digest wrote. Standard input is kept in `folder`, because it cannot be
+    read twice. Raises SourceError, UsageError."""
     found: list[Source] = []
     for word in words:
         if word == STDIN:
@@ -49,7 +60,7 @@ def sources(words: Sequence[str], folder: Path) -> list[Source]:
             continue
         path = Path(word)
         if path.is_dir():
-            inside = list(_inside(path, path.resolve().name or "root"))
+            inside = list(_inside(path, path.resolve().name or "root", leave))
             if not inside:
                 raise SourceError(
                     "{path} has no document in it", path=word, known=" ".join(sorted(FORMATS)),
@@ -61,15 +72,48 @@ def sources(words: Sequence[str], folder: Path) -> list[Source]:
     return _told_apart(found)
 
 
-def _inside(root: Path, label: str) -> Iterator[Source]:
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+def _inside(root: Path, label: str, leave: Leave) -> Iterator[Source]:
+    def called(path: Path) -> str:
+        return shown(f"{label}/{path.relative_to(root).as_posix()}")
+
+    def unreadable(error: OSError) -> None:
+        why = phrase("{reason}", reason=error.strerror or type(error).__name__)
+        leave(shown(str(error.filename)), why)
+
+    for folder, folders, files in os.walk(root, onerror=unreadable):
+        taken = []
+        for name in sorted(folders):
+            why = _no_folder(Path(folder) / name)
+            if why is None:
+                taken.append(name)
+            else:
+                leave(called(Path(folder) / name), why)
+        folders[:] = taken
         for name in sorted(files):
             path = Path(folder) / name
-            known = path.suffix.lower() in FORMATS and not name.startswith(".")
-            if known and path.is_file():
-                relative = path.relative_to(root).as_posix()
-                yield Source(shown(f"{label}/{relative}"), path, _size(path))
+            why = _no_document(path)
+            if why is None:
+                yield Source(called(path), path, _size(path))
+            else:
+                leave(called(path), why)
+
+
+def _no_folder(path: Path) -> Phrase | None:
+    """Why a folder is not looked into."""
+    if path.name.startswith("."):
+        return HIDDEN
+    if path.is_symlink():  # it may lead back to where it is
+        return LINK
+    return OURS if (path / NAME).is_file() else None
+
+
+def _no_document(path: Path) -> Phrase | None:
+    """Why a file of a folder is left out."""
+    if path.name.startswith("."):
+        return HIDDEN
+    if path.suffix.lower() not in FORMATS:
+        return OTHER
+    return None if path.is_file() else NOWHERE
 
 
 def _size(path: Path) -> int:

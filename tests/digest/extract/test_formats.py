@@ -226,8 +226,8 @@ _DELETED = '<w:pPr><w:rPr><w:del w:id="1"/></w:rPr></w:pPr>'
          ["a b | c", "behind"]),
         ((f"<w:tbl><w:tr><w:tc><w:tbl><w:tr><w:tc>{_p('x')}</w:tc><w:tc>{_p('y')}</w:tc></w:tr>"
          f"</w:tbl></w:tc><w:tc>{_p('z')}</w:tc></w:tr></w:tbl>"), ["x | y | z"]),
-        ((f"<w:p><w:r><w:t>anchor</w:t><w:txbxContent>{_p('box')}</w:txbxContent><w:t> goes on</w:t>"
-         "</w:r></w:p>"), ["anchor goes on", "box"]),
+        ((f"<w:p><w:r><w:t>anchor</w:t><w:txbxContent>{_p('box')}</w:txbxContent><w:t> goes on"
+         "</w:t></w:r></w:p>"), ["anchor goes on", "box"]),
     ],
 )  # fmt: skip
 def test_docx_is_read_as_it_is_seen(tmp_path: Path, inside: str, lines: list[str]) -> None:
