@@ -29,7 +29,18 @@ LINES = {
     "wrong-kernel-build": "error: no suitable GPU found",
     "hang": "error: timed out waiting for the model",
     "engine-crash": "error: the server crashed",
-    "weights-oom": "error: not enough memory for this model",
+    "rpc-unreachable": "error: the RPC peer refused: update client",
+    "request-refused": "error: the chat template failed to render",
+    "device-missing": "error: no device called CUDA7",
+    "fit-crash": "error: an exception while fitting parameters",
+    "single-allocation-limit": "error: 5368709120 bytes exceed the device buffer limit",
+    "prompt-truncation": "error: the history was trimmed to what fits",
+    "swa-reprocessing": "the prompt is reprocessed from scratch",
+    "vram-spill-slow": "error: pages are evicted to shared GPU memory",
+    "kernel-bug-garbage": "error: NaN found in the logits",
+    "fa-auto-disabled": "error: flash attention is disabled on this card",
+    "recurrent-state-oom": "error: not enough memory for the recurrent state",
+    "weights-oom": "error: not enough memory for this",
     "kv-alloc-oom": "error: not enough memory for this",
     "compute-oom": "error: not enough memory for this",
     "runtime-vram-growth": "error: not enough memory for this",
@@ -73,3 +84,44 @@ def test_a_load_that_went_on_is_not_blamed() -> None:
     log = "error: cannot open the icon file\n"
     assert diagnose(log, numbers=False).blamed
     assert diagnose(HEALTHY + log, numbers=False).blamed == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("weights-oom", "error: not enough memory for these tensors"),
+        ("kv-alloc-oom", "error: not enough memory for the KV cache"),
+        ("compute-oom", "error: not enough memory for the graph"),
+    ],
+)
+def test_a_line_that_says_what_does_not_fit_decides_however_far_the_load_was(
+    kind: str, line: str
+) -> None:
+    for before in BEFORE.values():
+        assert diagnose(before + line, numbers=False).findings[0].kind == kind
+
+
+def test_the_memory_of_the_host_is_named_as_such() -> None:
+    found = diagnose("error: not enough system memory for this model", numbers=False)
+    assert found.findings[0].memory_pool == "host-ram"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Failed to open file 'm.gguf' with error: Invalid argument. Falling back to buffered I/O",
+        "model vocab missing newline token, using special_pad_id instead",
+        "failed to allocate 512 bytes, retrying",
+        'time=2026-01-01T00:00:00Z level=WARN msg="cannot open the icon file"',
+        "[WARN] invalid magic in the thumbnail cache",
+    ],
+)
+def test_a_line_that_says_that_it_is_harmless_is_not_blamed(line: str) -> None:
+    assert diagnose(line, numbers=False).blamed == ()
+
+
+@pytest.mark.parametrize("end", ["cpp", "cu", "cuh", "c", "m", "h", "hpp", "mm"])
+def test_where_a_program_stopped_is_a_crash_and_its_path_says_nothing(end: str) -> None:
+    found = diagnose(f"/src/ggml-cuda/file.{end}:12: unsupported type 7", numbers=False)
+    assert [each.kind for each in found.findings] == ["engine-crash"]
+    assert diagnose(f"/src/file.{end}:12: warning: unused", numbers=False).findings == ()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from kvwise.diagnose.case import Case, Seen
 from kvwise.diagnose.finding import POSSIBLE, Diagnosis, Evidence, Finding, Hit, Rule
 from kvwise.diagnose.rules import HINTS, RULES
 from kvwise.diagnose.stage import READY
-from kvwise.text import phrase
+from kvwise.text import Phrase, phrase
 
+_FIELD = re.compile(r"\{(\w+)\}", re.ASCII)
 _LEAST = 0.2
 _MOST_FINDINGS = 8
 _SLOW = frozenset({"vram-spill-slow", "fa-kernel-fallback", "fa-auto-disabled", "swa-reprocessing",
@@ -77,10 +80,16 @@ def _finding(rule: Rule, hit: Hit) -> Finding:
         memory_is_the_cause=memory,
         memory_pool=pool,
         evidence=tuple(Evidence(each.line, each.text[:400]) for each in _apart(hit.lines)),
-        cause=phrase(hit.cause or rule.cause, **hit.fields),
+        cause=_cause(hit.cause or rule.cause, hit),
         remedies=rule.remedies,
         rule=rule.name,
     )
+
+
+def _cause(template: str, hit: Hit) -> Phrase:
+    """The sentence; "?" for what no line says."""
+    unknown = dict.fromkeys(_FIELD.findall(template), "?")
+    return phrase(template, **(unknown | dict(hit.fields)))
 
 
 def _apart(lines: tuple[Seen, ...]) -> list[Seen]:

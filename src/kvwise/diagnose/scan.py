@@ -104,7 +104,7 @@ class Scanner:
         records = []
         for text in unwrap(raw):
             line = log.split_line(number, text)
-            code = failures.hint(line.text)
+            code = failures.hint(line.text) if line.level in (None, "E") else None
             if code:
                 records.append(ev.Record(number, line.level, line.text, ev.Remark(code, {})))
         if all(map(_repeats, found)) and (records or any(word in raw for word in _ERROR)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import NamedTuple
 
 from kvwise.engine import events as ev
@@ -51,9 +52,8 @@ ROWS = _rows(
     general.ROWS,
 )
 REMARKS = _rows(remarks.ROWS)
-_HINTS = tuple(
-    (code, re.compile(pattern, re.ASCII | re.IGNORECASE)) for code, pattern in signals.ROWS
-)
+_PLACE = re.compile(r"(?:[A-Za-z]:)?[\w./\\+@~-]*\.(?:cpp|cc|cuh?|mm?|c|h|hpp):\d{1,6}: ")
+"""Where in its source a program says that it stopped: names of files are no words of the cause."""
 _HINTED = 1000  # characters of a line that are searched for a hint
 
 
@@ -78,5 +78,21 @@ def _first(rows: tuple[Row, ...], text: str) -> tuple[str, dict[str, str]] | Non
 
 def hint(text: str) -> str | None:
     """The code of the cause that the plain words of a line hint at, when nothing knows the line."""
-    text = text[:_HINTED]
-    return next((code for code, pattern in _HINTS if pattern.search(text)), None)
+    text = _PLACE.sub("", text[:_HINTED])
+    for code, cues, but in _hints():
+        if all(cue.search(text) for cue in cues) and not (but and but.search(text)):
+            return code
+    return None
+
+
+@cache
+def _hints() -> tuple[tuple[str, tuple[re.Pattern[str], ...], re.Pattern[str] | None], ...]:
+    """Compiled when the first line needs them: most logs have none."""
+    return tuple(
+        (each.code, tuple(map(_plain, each.cues)), _plain(each.but) if each.but else None)
+        for each in signals.SIGNALS
+    )
+
+
+def _plain(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.ASCII | re.IGNORECASE)

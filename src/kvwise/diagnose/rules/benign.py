@@ -48,14 +48,14 @@ def _harmless(case: Case) -> Hit | None:
     lines = case.all("harmless")
     if not lines:
         return None
-    return Hit(_quiet(case) - 0.05, tuple(lines[:3]), {"what": lines[0].fields.get("what", "?")})
+    return Hit(_quiet(case) - 0.05, tuple(lines[:3]), dict(lines[0].fields))
 
 
 def _harmless_error(case: Case) -> Hit | None:
     lines = case.all("harmless_error")
     if not lines:
         return None
-    return Hit(_quiet(case), tuple(lines[:2]), {"what": lines[0].fields.get("what", "?")})
+    return Hit(_quiet(case), tuple(lines[:2]), dict(lines[0].fields))
 
 
 def _no_draft(case: Case) -> Hit | None:

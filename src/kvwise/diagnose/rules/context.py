@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvwise.diagnose.case import Case
-from kvwise.diagnose.finding import FAIR, LIKELY, SURE, Hit, Rule
+from kvwise.diagnose.finding import FAIR, LIKELY, SURE, WEAK, Hit, Rule
 from kvwise.diagnose.rules.asking import failed, remedy, seen
 from kvwise.text import template
 
@@ -59,10 +59,10 @@ def _too_long(case: Case) -> Hit | None:
     lines = case.all("context_exceeded")
     if not lines:
         return _prompt_above_slot(case)
-    fields = {"tokens": "?", "n_ctx": "?"}
+    fields: dict[str, object] = {}
     for each in (*lines, *case.all("new_prompt")):
-        for name, known in fields.items():
-            if known == "?" and name in each.fields:
+        for name in ("tokens", "n_ctx"):
+            if name not in fields and name in each.fields:
                 fields[name] = f"{int(each.fields[name]):,}"
     return Hit(SURE, tuple(lines[:3]), fields)
 
@@ -87,7 +87,8 @@ def _cut_answer(case: Case) -> Hit | None:
     lines = case.all("answer_cut")
     if not lines or case.has("context_exceeded", "prompt_cut"):
         return None
-    return Hit(FAIR, tuple(lines[:3]), {"tokens": "?", "n_ctx": "?"}, cause=_WALL)
+    crashed = case.has("crashed", "assert")  # what came after it matters more
+    return Hit(WEAK if crashed else FAIR, tuple(lines[:3]), cause=_WALL)
 
 
 _WALL = template(
@@ -102,7 +103,7 @@ def _too_large(case: Case) -> Hit | None:
     ]
     if not lines:
         return None
-    return Hit(SURE, tuple(lines[:3]), {"tokens": lines[0].fields.get("tokens", "?")})
+    return Hit(SURE, tuple(lines[:3]), dict(lines[0].fields))
 
 
 _MORE = remedy("give the slot more context, if memory allows", "-c N")

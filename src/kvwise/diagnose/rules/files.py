@@ -16,7 +16,7 @@ def _missing(case: Case) -> Hit | None:
     lines = case.all("file_open")
     if not lines or case.has("split_missing", "split_illegal"):
         return None
-    return Hit(0.9, tuple(lines[:2]), {"path": lines[0].fields.get("path", "?")})
+    return Hit(0.9, tuple(lines[:2]), dict(lines[0].fields))
 
 
 def _count(case: Case) -> Hit | None:

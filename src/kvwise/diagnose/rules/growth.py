@@ -21,6 +21,8 @@ from kvwise.text import template
 
 _LATE = ("gpu_oom", "vk_oom", "device_alloc", "compute_alloc", "buffer_alloc")
 _OF = re.compile(r"context checkpoint \d{1,6} of (\d{1,6})\b", re.ASCII)
+_NOTABLE_MIB = 256
+"""A prompt cache below this size is no trouble, whatever its limit."""
 _MANY_MIB = 2048
 """A prompt cache of this size is worth telling to someone whose memory fills."""
 
@@ -86,7 +88,7 @@ def _prompt_cache(case: Case) -> Hit | None:
     if state is None:
         return None
     limit = state.limit.mib if state.limit else None
-    over = limit is not None and state.size.mib > limit
+    over = limit is not None and state.size.mib > max(limit, _NOTABLE_MIB)
     fields = {"size": f"{state.size.mib:,.0f}", "limit": f"{limit:,.0f}" if limit else "?"}
     lines = (*killed[:2], *case.all("prompt_cache_line")[-2:], *case.all("cache_evicts")[:1])
     if over or killed:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kvwise.diagnose.case import Case
-from kvwise.diagnose.finding import WEAK, Hit, Rule, When
+from kvwise.diagnose.case import Case, Seen
+from kvwise.diagnose.finding import HOST_RAM, WEAK, Hit, Rule, When
 from kvwise.diagnose.stage import CACHE, COMPUTE, CONTEXT, READY, START, WARMUP, WEIGHTS, Stage
 from kvwise.text import template
 
@@ -14,46 +15,76 @@ _SURE = 0.5
 """Above the rules that only say that something was refused or crashed, below all others."""
 _CAUSE = template("no wording that kvwise knows; the words of the line point at this cause")
 
-_KINDS = {
-    "hint_lost": "device-lost-timeout",
-    "hint_split": "split-missing",
-    "hint_draft": "spec-vocab",
-    "hint_batch": "embed-ubatch",
-    "hint_cells": "kv-slot-exhaustion",
-    "hint_context": "context-overflow",
-    "hint_flash": "fa-required",
-    "hint_option": "option-refused",
-    "hint_port": "port-taken",
-    "hint_arch": "arch-unknown",
-    "hint_tensor": "missing-tensor",
-    "hint_corrupt": "file-corrupt",
-    "hint_library": "engine-incomplete",
-    "hint_file": "file-missing",
-    "hint_driver": "wrong-kernel-build",
-    "hint_hang": "hang",
-    "hint_crash": "engine-crash",
+_KINDS: dict[str, tuple[str, ...]] = {
+    "device-lost-timeout": ("hint_lost",),
+    "rpc-unreachable": ("hint_rpc",),
+    "split-missing": ("hint_split",),
+    "spec-vocab": ("hint_draft",),
+    "embed-ubatch": ("hint_batch",),
+    "kv-slot-exhaustion": ("hint_cells",),
+    "context-overflow": ("hint_context",),
+    "fa-required": ("hint_flash",),
+    "option-refused": ("hint_option", "hint_adapter", "hint_quantize"),
+    "port-taken": ("hint_port",),
+    "arch-unknown": ("hint_arch",),
+    "missing-tensor": ("hint_tensor",),
+    "file-corrupt": ("hint_corrupt",),
+    "engine-incomplete": ("hint_library",),
+    "request-refused": ("hint_request", "hint_state"),
+    "file-missing": ("hint_file", "hint_download"),
+    "wrong-kernel-build": ("hint_driver",),
+    "hang": ("hint_hang",),
+    "engine-crash": ("hint_crash",),
+    "single-allocation-limit": ("hint_block",),
+    "prompt-truncation": ("hint_cut",),
+    "swa-reprocessing": ("hint_reprocess",),
+    "vram-spill-slow": ("hint_spill",),
+    "kernel-bug-garbage": ("hint_garbage",),
+    "fa-auto-disabled": ("hint_flash_off",),
+    "device-missing": ("hint_device",),
+    "fit-crash": ("hint_fit",),
+    "recurrent-state-oom": ("hint_oom_state",),
 }
-_PARTS: dict[str, tuple[Stage, ...]] = {
-    "weights-oom": (START, WEIGHTS),
-    "kv-alloc-oom": (CONTEXT, CACHE),
-    "compute-oom": (COMPUTE, WARMUP),
-    "runtime-vram-growth": (READY,),
+_PARTS: dict[str, tuple[tuple[Stage, ...], str]] = {
+    "weights-oom": ((START, WEIGHTS), "hint_oom_weights"),
+    "kv-alloc-oom": ((CONTEXT, CACHE), "hint_oom_kv"),
+    "compute-oom": ((COMPUTE, WARMUP), "hint_oom_compute"),
+    "runtime-vram-growth": ((READY,), ""),
 }
-"""What does not fit, by how far the load was."""
+"""What does not fit: by how far the load was, or by what the line itself says."""
+_HOST = re.compile(r"\b(?:host|system|CPU|RAM)\b|bad.?alloc|ENOMEM", re.ASCII)
+_NO_FAILURE = re.compile(
+    r"\blevel=(?:INFO|DEBUG|WARN)|\[(?:INFO|DEBUG|WARN(?:ING)?)\]|\b(?:DBG|DEBUG) "
+)
+"""How other programs than llama.cpp mark a line that is no error."""
 
 
-def _hinted(code: str, stages: tuple[Stage, ...] = ()) -> When:
-    sure = WEAK if code == "hint_crash" else _SURE
+def _speaks(case: Case, each: Seen) -> bool:
+    """May this line be blamed? One that the engine calls no error only if the load ended."""
+    went_on = case.complete and not case.has("crashed", "assert")
+    return each.level == "E" or not (went_on or _NO_FAILURE.search(each.text))
+
+
+def _hinted(*codes: str) -> When:
+    sure = WEAK if "hint_crash" in codes else _SURE
 
     def when(case: Case) -> Hit | None:
-        went_on = case.complete and not case.has("crashed", "assert")
-        lines = [
-            each
-            for each in case.all(code)
-            if (not stages or each.stage in stages)
-            and (each.level == "E" or (each.level is None and not went_on))
-        ]
+        lines = [each for each in case.all(*codes) if _speaks(case, each)]
         return Hit(sure, tuple(lines[:3])) if lines else None
+
+    return when
+
+
+def _short(stages: tuple[Stage, ...], named: str) -> When:
+    """Memory of one part: named by the line, or reached by the load when it ended."""
+
+    def when(case: Case) -> Hit | None:
+        told = [*case.all(named), *(e for e in case.all("hint_oom") if e.stage in stages)]
+        lines = [each for each in told if _speaks(case, each)]
+        if not lines:
+            return None
+        pool = HOST_RAM if _HOST.search(lines[0].text) else None
+        return Hit(_SURE, tuple(lines[:3]), pool=pool)
 
     return when
 
@@ -63,8 +94,8 @@ def rules(others: Iterable[Rule]) -> tuple[Rule, ...]:
     first: dict[str, Rule] = {}
     for rule in others:
         first.setdefault(rule.kind, rule)
-    rows = [(kind, _hinted(code)) for code, kind in _KINDS.items()]
-    rows += [(kind, _hinted("hint_oom", stages)) for kind, stages in _PARTS.items()]
+    rows = [(kind, _hinted(*codes)) for kind, codes in _KINDS.items()]
+    rows += [(kind, _short(*part)) for kind, part in _PARTS.items()]
     return tuple(
         replace(first[kind], name=f"hint-{kind}", when=when, cause=_CAUSE) for kind, when in rows
     )

@@ -55,7 +55,7 @@ def _fit_crash(case: Case) -> Hit | None:
     errors = [each for each in case.all("fit") if "error" in each.fields]
     others = case.failed_codes - {"fit", "model_load", "server_exit"}
     if errors and not others:
-        return Hit(FAIR, tuple(errors[:2]), {"reason": errors[0].fields.get("reason", "?")})
+        return Hit(FAIR, tuple(errors[:2]), dict(errors[0].fields))
     return None
 
 

@@ -49,7 +49,7 @@ def _on_cpu(case: Case) -> Hit | None:
     elsewhere = [each for each in case.all("layer_elsewhere") if "lash" in each.text]
     if elsewhere and not case.has("flash_off"):
         lines = elsewhere
-    return Hit(LIKELY, tuple(lines[:3]), {"k": "?", "v": "?"}, cause=_CPU) if lines else None
+    return Hit(LIKELY, tuple(lines[:3]), cause=_CPU) if lines else None
 
 
 def _many_splits(case: Case) -> Hit | None:

@@ -6,6 +6,12 @@ from __future__ import annotations
 
 from kvwise.engine.wordings import Wording
 
+_STOPPED = (
+    r"(?:^|\s)(?:[A-Za-z]:)?[\w./\\+@~-]{0,200}\w\.(?:cpp|cc|cuh?|mm?|c|h|hpp):\d{1,6}: "
+    r"(?P<what>(?!\s*(?:error|warning|note|in function)\b)\S.{1,300})"
+)
+"""What GGML_ABORT prints: a place in the source, and why."""
+
 ROWS: tuple[Wording, ...] = (
     # -- lost in the middle of work --------------------------------------------------------------
     ("device_lost", "evice", r"(?:ErrorDeviceLost|device lost on |DEVICE_LOST|Device lost!|device lost\b|vkDeviceLost|vk::DeviceLostError)"),
@@ -109,6 +115,7 @@ ROWS: tuple[Wording, ...] = (
     ("assert", ": fatal error", r"(?P<where>[\w./\\:-]+\.(?:cuh?|cpp|c|m|h):\d+): (?P<what>fatal error)\s*$"),
     ("assert", "GGML_ASSERT", r"GGML_ASSERT: (?P<where>[\w./\\:-]+:\d+): (?P<what>.{1,400})"),
     ("assert", "cannot run the operation", r"(?P<where>[\w./\\:-]+:\d+): (?P<what>pre-allocated tensor .{1,300} cannot run the operation)"),
+    *(("crashed", f".{end}:", _STOPPED) for end in ("cpp", "cc", "cu", "cuh", "c", "m", "mm", "h", "hpp")),
     ("crashed", "xception caught at", r"Exception caught at ?file: ?(?P<what>.{1,200})"),
     ("crashed", "SYCL error", r"SYCL error(?:: (?P<what>.{1,200}))?"),
     ("crashed", "backend failed with error", r"(?:level_zero|opencl) backend failed with error: (?P<what>.{1,120})"),
@@ -137,6 +144,7 @@ ROWS: tuple[Wording, ...] = (
     ("crashed", "c0000005", r"0x[cC]0000005"),
     ("crashed", "C0000005", r"0x[cC]0000005"),
     ("crashed", "c0000409", r"0x[cC]0000409"),
+    ("crashed", "uncaught exception", r"terminating (?:due to|with) uncaught exception(?: of type (?P<what>[\w:]{1,80}))?"),
     ("crashed", "terminate called", r"terminate called after throwing an instance of '?(?P<what>[\w:]{1,80})"),
     ("crashed", "signal: ", r"signal: (?P<what>segmentation fault|aborted|abort trap)"),
     ("crashed", "core dumped", r"core dumped"),

@@ -36,7 +36,7 @@ ROWS: tuple[Wording, ...] = (
     ("buffer_alloc", "failed to allocate ",
      r"(?:(?P<function>\w+): )?failed to allocate (?P<buffer>(?:CUDA|ROCm|Vulkan|SYCL|Metal|MTL|"
      r"OpenCL|CANN|HTP|MUSA|RPC|CPU)\S{0,60}) buffer\b"),
-    ("weights_alloc", "error loading model", r"error loading model: (?:[Uu]nable to allocate|Error allocating \w{1,20} memory|not enough memory)"),
+    ("weights_alloc", "error loading model", r"error loading model: (?:.{0,80}OutOf(?:Device|Host)?Memory|.{0,80}out of memory|[Uu]nable to allocate|Error allocating \w{1,20} memory|not enough memory)"),
     ("buffer_alloc", "failed to allocate ", r"(?:(?P<function>\w*alloc_buffer\w*): )failed to allocate (?P<mib>\d{1,15}\.\d+) MiB"),
     ("weights_alloc", "unable to allocate ", r"unable to allocate (?P<buffer>\S+) buffer"),
     ("compute_alloc", "failed to allocate compute",

@@ -1,101 +1,108 @@
 """Words that speak of a cause whatever program writes them and however: the last to be asked.
 
-`NEEDLES` are plain words of lines that are worth a look; `ROWS` are (code, pattern), the first that
-matches is what the line hints at. Nobody has seen these lines: a hint is weaker than any wording
-of the other tables.
+`NEEDLES` are plain words of lines that are worth a look. A signal is a combination of cues: what it
+is about, and what happened to it, in any order; the first whose cues are all in the line is what the
+line hints at. Nobody has seen these lines: a hint is weaker than any wording of the other tables.
 """
 
-# ruff: noqa: E501 (one row is one line; two string pieces in one row are one pattern)
+# ruff: noqa: E501, ISC004 (one cue is one line; two string pieces in a row are one cue)
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 NEEDLES = (
     "nough ", "ot found", "xceed", "nvalid", "nknown", "nsupported", "ot supported", "issing",
     "orrupt", "imed out", "imeout", "nsufficient", "UT_OF", "ut of ", "o such ", "nable to",
-    "in use", "too l", "xited", "xit_code", "ERROR", "o kernel", "nough space", "ASSERT", "erminated",
+    "in use", "too l", "xited", "xit_code", "ERROR", "o kernel", "nough space", "ASSERT", "erminat",
+    "o longer", "ot permitted", "nexpected", "ismatch", "not match", "equires", "must be", "efused",
+    "nreachable", "ncompatible", "Fails", "exceeds", "reset", "oesn't", "oes not", "ot enabled",
+    "runcat", "rimmed", "eprocess", "NaN", " nan", "mlock", "MLOCK", "orking set", "ispatch",
+    "horten", "ibberish", "arger than", "reater than", "not compiled", "without", "annot",
+    "WinError", "ost connection", "onnection", "arbage", "pill", "disabled", "uplicate", "per slot", "each slot",
 )  # fmt: skip
 """Words beside those of any error."""
 
-_NOT = r"(?:cannot|can't|can ?not|could ?n[o']t|unable to|failed to|fails? to|failure to|error)"
-_GPU = r"(?:GPU|CUDA|ROCm|HIP|Vulkan|SYCL|Level.?Zero|OpenCL|Metal|NVML|device|kernel)"
 
-ROWS: tuple[tuple[str, str], ...] = (
-    (
-        "hint_lost",
-        rf"{_GPU}\W{{0,3}}.{{0,40}}\b(?:lost|hung|hang|removed|wedged|watchdog)\b|(?:DEVICE|QUEUE|CONTEXT)_(?:LOST|HUNG|REMOVED)|watchdog.{{0,40}}{_GPU}",
-    ),
-    (
-        "hint_split",
-        r"(?:split|shard)s?\b.{0,60}(?:missing|not found|invalid|illegal|incomplete|expected)|(?:missing|not found|invalid|illegal|incomplete).{0,40}\b(?:split|shard)",
-    ),
-    (
-        "hint_draft",
-        r"draft.{0,80}(?:vocab|tokenizer|incompatib|mismatch|not compatible)|(?:vocab|tokenizer).{0,60}draft",
-    ),
-    (
-        "hint_batch",
-        r"(?:physical|micro).?batch.{0,60}(?:too small|exceed|increase|larger)|(?:exceed|larger|bigger|increase|too large).{0,80}(?:physical batch|n_ubatch|ubatch)",
-    ),
-    (
-        "hint_cells",
-        r"KV (?:cache|slots?).{0,40}(?:full|exhausted|no (?:free )?space)|no (?:free |available )+(?:KV )?(?:cells|slots?)\b",
-    ),
-    (
-        "hint_context",
-        r"(?:exceed|too (?:long|large|many|big)|longer than|larger than|more than|greater than|over).{0,80}(?:context|n_ctx|max\w{0,10} tokens|token limit|model_len)|(?:context|n_ctx)\b.{0,60}(?:exceed|overflow|too (?:small|short)|is full)|prompt (?:is )?too long|too many tokens",
-    ),
-    (
-        "hint_oom",
-        (
-            r"out.?of.?(?:\w{1,10}.)?(?:memory|ram|vram)\b|(?:not|n't)(?: have)? enough (?:\w{1,12} ){0,3}(?:memory|v?ram)\b|(?:insufficient|low) (?:\w{1,12} ){0,2}(?:memory|v?ram)\b|OUT_OF_\w{0,10}MEMORY|\bE?NOMEM\b|MemoryError|OutOfMemory|"
-            rf"{_NOT}.{{0,40}}(?:\bm?alloc(?:at|ed|ation|\b)|reserve.{{0,20}}memory)|alloc(?:ation|ating)?\b.{{0,60}}fail|exceeds (?:available|free|total).{{0,20}}(?:memory|v?ram)"
-        ),
-    ),
-    ("hint_flash", r"(?:requires?|needs?|without|enable|must).{0,30}flash.?att"),
-    (
-        "hint_option",
-        r"(?:unknown|unrecogni[sz]ed|invalid|unexpected|illegal|unsupported|bad|ambiguous) (?:command.line )?(?:argument|option|flag|parameter|switch|value (?:for|of))s?\b|(?:argument|option|flag) \S{1,40}.{0,30}(?:unknown|not recogni[sz]ed|expected|requires|invalid|missing)|no such option",
-    ),
-    (
-        "hint_port",
-        rf"(?:address|port\b).{{0,60}}(?:in use|taken|occupied|unavailable|not available)|EADDRINUSE|EADDRNOTAVAIL|{_NOT}.{{0,40}}\bbind(?:ing)?\b|attempting to bind|bind(?:ing)?\b.{{0,40}}(?:failed|error|denied)|assign requested address|WSAEADDRINUSE|\b10048\b",
-    ),
-    (
-        "hint_arch",
-        r"(?:unknown|unsupported|unrecogni[sz]ed|invalid|not support\w{0,3}).{0,40}(?:architecture|model type|model family|projector|pre-?tokenizer|quantization type|ggml type|tensor type)|(?:architecture|model type|projector type|pre-?tokenizer).{0,60}(?:not (?:yet )?(?:supported|implemented|recogni[sz]ed)|unknown|unsupported)|error loading model architecture",
-    ),
-    (
-        "hint_tensor",
-        r"tensor.{0,80}(?:not found|missing|wrong|mismatch|unexpected|does not match)|(?:missing|wrong|unexpected|no) tensors?\b|wrong number of tensors|key not found in model",
-    ),
-    (
-        "hint_corrupt",
-        r"corrupt|truncated|bad magic|invalid (?:file )?magic|magic (?:number|invalid|mismatch|bytes)|expected magic|checksum|(?:hash|digest|size|sha256) mismatch|unexpected end of|premature end|unexpectedly reached end|not a (?:valid )?(?:GGUF|GGML|model)|(?:invalid|incomplete|damaged|malformed) (?:GGUF|GGML|model|file|header)\b(?! type)|file is (?:incomplete|empty)",
-    ),
-    (
-        "hint_library",
-        (
-            r"(?:\.so(?:\.\d+)*|\.dll|\.dylib|\.pyd|shared librar\w{1,3}|shared object)\b.{0,120}(?:not found|cannot|can't|could not|fail|missing|no such|invalid)|(?:not found|cannot|could not|unable to|failed to|missing).{0,120}(?:\.so\b|\.dll\b|\.dylib\b|shared librar|dynamic librar|backend librar)|ModuleNotFoundError|ImportError|command not found|(?:process|binary|executable|runtime|runner|backend)s?(?: file)? not found|"
-            rf"{_NOT} (?:find|locate) .{{0,60}}(?:binary|executable|runtime|runner|backend|library)\b|(?:native|shared|dynamic) librar\w{{1,3}}.{{0,120}}(?:cannot|could not|can't|not) be|DllNotFound|is not recognized as an internal"
-        ),
-    ),
-    (
-        "hint_file",
-        (
-            r"(?:no such file|cannot find the (?:file|path)|(?:file|path|model|blob)\b.{0,120}(?:not found|does not exist|doesn't exist|missing)|FileNotFound|ENOENT|"
-            rf"{_NOT} (?:open|read|find|access|stat)\b).{{0,200}}|permission denied"
-        ),
-    ),
-    (
-        "hint_driver",
-        rf"driver.{{0,80}}(?:insufficient|old|outdated|mismatch|incompatib|not (?:found|installed|loaded|supported)|fail|error)|(?:\bno\b|not find|without|find any|any) (?:\w{{1,12}} ){{0,2}}(?:GPU|device|adapter)s?\b.{{0,20}}(?:found|detect|available|support|$)|initiali[sz]\w{{0,4}}.{{0,40}}{_GPU}.{{0,60}}(?:fail|error)|{_NOT} (?:\w{{1,12}} )?initiali[sz]e.{{0,40}}{_GPU}|No kernel named|VK_ERROR_(?:INITIALIZATION|EXTENSION|FEATURE|LAYER|FORMAT)|BUILD_PROGRAM_FAILURE|(?:compil|build)\w{{0,5}}.{{0,30}}(?:shader|kernel|pipeline|program).{{0,30}}(?:fail|error)|(?:shader|kernel|pipeline|program).{{0,30}}(?:compil|build|creat)\w{{0,5}}.{{0,30}}(?:fail|error)|(?:not supported|unsupported).{{0,40}}{_GPU}|{_GPU}.{{0,40}}(?:is |are )?(?:not supported|unsupported)",
-    ),
-    (
-        "hint_hang",
-        r"time[ds]?.?out\b.{0,40}(?:wait|load|start|respond|runner|server|model)|(?:wait|load|start|respond).{0,60}time[ds]?.?out|time[ds]?.?out after\b|not respond|stopped responding|took too long",
-    ),
-    (
-        "hint_crash",
-        r"exit(?:ed|s)?\W{0,2}(?:with )?(?:code|status)\W{0,8}(?:some\W)?(?!0\b)-?(?:0x)?[\da-f]{1,20}|access violation|abnormal(?:ly)? (?:exit|terminat)|\baborted?\b|core dump|\bpanic\b|\bcrash(?:ed|es)?\b|fatal (?:error|exception|signal)|unhandled exception|assert(?:ion)?\b.{0,60}fail|GGML_ASSERT|(?:runner|process|server|engine) (?:has |was |process )*terminated|unexpected error|not enough space in the context's memory pool|signal \d{1,2}\b",
-    ),
+class Signal(NamedTuple):
+    """A code, the cues that must all be in a line, and words with which it means nothing."""
+
+    code: str
+    cues: tuple[str, ...]
+    but: str = ""
+
+
+_NOT = r"(?:cannot|can't|can ?not|could ?n[o']t|unable to|failed to|fails? to|failure to|error)"
+_FAILED = rf"(?:{_NOT}|fail(?:ed|s|ure)?\b|error|refused|denied|rejected|abort)"
+_GONE = r"(?:not found|no such|missing|doesn't exist|does not exist|(?:not|n't|unable to|failed to|cannot) (?:find|locate|open|read|access|stat)|FileNotFound|ENOENT|not available)"
+_WRONG = r"(?:wrong|mismatch|incompatib|differ|invalid|unexpected|incorrect|not (?:match|compatible)|does(?:n't| not) match|must (?:have|match)|out of range|expected\b.{0,60}\bgot)"
+_UNKNOWN = r"(?:unknown|unrecogni[sz]ed|unsupported|not (?:yet |currently )?(?:supported|implemented|recogni[sz]ed)|not support|don't support|doesn't support)"
+_GPU = r"(?:GPU|CUDA|cu(?:Init|da[A-Z])\w*|ROCm|HIP|Vulkan|vk[A-Z]|SYCL|Level.?Zero|OpenCL|Metal|MUSA|CANN|NVML|device|kernel)"
+_GOES_ON = r"warn(?:ing)?\b|fall(?:ing|s)? ?back|ignor(?:ed|ing)\b|skipp(?:ed|ing)|\binstead\b|disabling|deprecated|retrying|clamping|using default"
+"""The line itself says that the program goes on without."""
+_SKIPS = r"skipping|disabling|ignor(?:ed|ing)\b"
+
+_NO_MEMORY = (
+    r"out.?of.?(?:\w{1,10}.)?(?:memory|ram|vram)\b|(?:not|n't)(?: have)? enough (?:\w{1,12} ){0,3}(?:memory|v?ram)\b|(?:insufficient|low|short) (?:\w{1,12} ){0,2}(?:memory|v?ram)\b|OUT_OF_\w{0,10}MEMORY|\bE?NOMEM\b|MemoryError|OutOfMemory|OutOf(?:Device|Host)Memory|"
+    rf"{_NOT}.{{0,40}}(?:\bm?alloc(?:at\w{{1,4}}|\b)|reserve.{{0,20}}memory)|\b\w{{0,12}}alloc(?:ation|ating|Host)?\b.{{0,60}}fail|exceeds (?:available|free|total).{{0,20}}(?:memory|v?ram)|(?:more|exceed\w*|larger|bigger).{{0,40}}(?:memory|v?ram)\b.{{0,30}}(?:available|free|has\b|have\b)|memory (?:is )?(?:exhausted|full)\b"
 )
+_OBJECTS = (
+    ("hint_oom_state", r"\brs (?:cache|buffer)|recurrent|compressor state|ssm state"),
+    ("hint_oom_kv", r"\bkv\b|\bK/V\b|kv.?cache|self-attention cache|context memory"),
+    ("hint_oom_compute", r"\bcompute|\bgraph|gallocr|scratch|ubatch|\blogits|work(?:ing)? buffer"),
+    ("hint_oom_weights", r"\bweights?\b|load\w{0,3} (?:the )?(?:model|tensors?)|\btensors?\b|\blayers?\b|model (?:requires|needs|buffer|is too)"),
+)  # fmt: skip
+"""What the memory was for, where the line says so."""
+
+SIGNALS: tuple[Signal, ...] = (
+    Signal("hint_lost", (_GPU, r"\b(?:lost|hung|hang|removed|wedged|watchdog)\b|_(?:LOST|HUNG|REMOVED)\b|device fault|waitForFences|\bring\b.{0,40}(?:timeout|reset)|\bTDR\b|GPU reset")),
+    Signal("hint_lost", (r"(?:DEVICE|QUEUE|CONTEXT)_(?:LOST|HUNG|REMOVED)",)),
+    Signal("hint_rpc", (r"\bRPC\b|\bHELLO\b|parse endpoint|remote (?:server|host|backend)|resolve host|host address", rf"{_FAILED}|{_GONE}|{_WRONG}|lost|closed|crashed|update client|upgrade"), r"rpc error: code|HTTP|RPC backend|huggingface"),
+    Signal("hint_fit", (r"\bfit(?:ting)?\b.{0,20}(?:params|memory|parameters)|fit_params|params_fit", rf"{_FAILED}|exception")),
+    Signal("hint_split", (r"\b(?:split|shard)s?\b", rf"{_GONE}|{_WRONG}|illegal|incomplete|expected"), r"split.?mode|split (?:buffers|ops|inputs)|tensor.?split"),
+    Signal("hint_draft", (r"draft", r"vocab|tokeni[sz]er|incompatib|mismatch|not compatible|must match")),
+    Signal("hint_batch", (r"physical batch|micro.?batch|n_ubatch|\bubatch\b", r"too (?:small|large|long)|exceed|increase|larger|bigger|>="), r"alloc|memory"),
+    Signal("hint_block", (r"buffer|alloc\w*|tensor|\bblock\b|size", r"exceed|larger|greater|above|over\b|bigger|too large", r"(?:max\w{0,4}|device)\W{0,3}(?:\w+\W){0,3}(?:limit|buffer\w*|alloc\w*)|\blimit of\b|max(?:Buffer|StorageBuffer|MemoryAlloc)\w*|\b4 ?Gi?B\b|per.allocation"), r"context|n_ctx|batch|prompt|cache size|free memory|available memory"),
+    Signal("hint_cells", (r"\bKV\b|memory slot|free slot|a slot for|cells?\b", r"\bfull\b|exhausted|no (?:free |available |more )+|(?:not|n't|failed to|unable to) find|not enough (?:cells|slots|space)"), r"tensor|file|alloc"),
+    *(Signal(code, (_NO_MEMORY, about), _GOES_ON) for code, about in _OBJECTS),
+    Signal("hint_oom", (_NO_MEMORY,), _GOES_ON),
+    Signal("hint_oom_weights", (r"model", r"(?:too (?:large|big)|does(?:n't| not) fit|won't fit)", r"memory|ram\b|gpu|device"), _GOES_ON),
+    Signal("hint_context", (r"(?:exceed|too (?:long|large|many|big)|longer than|larger than|more than|greater than|over)\b.{0,80}(?:context|n_ctx|max\w{0,10} tokens|token limit|model_len)|(?:context|n_ctx)\b.{0,60}(?:exceed|overflow|too (?:small|short)|is full)|prompt (?:is )?too long|too many tokens|does(?:n't| not) fit.{0,40}context|context.{0,20}\bfull\b|(?:exceed|over)\w* the (?:context|n_ctx)|exceed\w*.{0,60}(?:context|n_ctx)",), r"training context|context type|n_ctx_train"),
+    Signal("hint_request", (r"\bcode[\"']?\s?[:=]?\s?4\d\d\b", r"message|_error\b")),
+    Signal("hint_state", (r"mismatched (?:layer|key|value|GQA|[rs]) |incompatible [VsRS] transposition|sequence state|session file|slot save|restor",  rf"{_FAILED}|{_WRONG}|mismatched|did not|count"), r"alloc|memory"),
+    Signal("hint_cut", (r"\b(?:prompt|input|messages?|history|conversation|document)\b", r"truncat|shortened|trimmed|cut off|dropped|discard"), r"file|\bno\b|not truncat|truncated[\W]{0,3}(?:0|false)"),
+    Signal("hint_reprocess", (r"prompt|cache|tokens", r"re-?process|re-?evaluat|from scratch|cache (?:was )?(?:miss|invalidated)"), r"failed|error"),
+    Signal("hint_spill", (r"(?:shared|system|host|unified) (?:GPU )?memory|sysmem|\bGTT\b|paging", r"spill|oversubscri|fall(?:s|ing)? ?back|swapp|migrat|evict"), r"pinned|malloc|buffer"),
+    Signal("hint_garbage", (r"\bNaNs?\b|\bgibberish\b|\bgarbage\b|\bgarbled\b", r"detect|found|logits?|output|tensor|text|token|sampl|answer|contain"), r"imatrix|bailing"),
+    Signal("hint_flash_off", (r"flash.?att\w*", r"disabl|switch\w* off|turn\w* off|not (?:supported|available)|unavailable"), r"requires|_EXT"),
+    Signal("hint_flash", (r"flash.?att\w*", r"requires?|needs?|without|enable|must"), r"_EXT"),
+    Signal("hint_option", (r"(?:unknown|unrecogni[sz]ed|invalid|unexpected|illegal|unsupported|bad|ambiguous) (?:command.line )?(?:keyword )?(?:argument|option|flag|parameter|switch|value (?:for|of))s?\b|(?:argument|option|flag) \S{1,40}.{0,30}(?:unknown|not recogni[sz]ed|expected|requires|invalid|missing)|no such option|extra_forbidden|not permitted|KV override|must be (?:between|one of|finite|greater|at least|non-negative)|cannot both be|invalid (?:repeat|dry|top|min|temp|n)[-_]\w+ ?=|requires (?:the )?--\w|template is not supported|not (?:compiled|built) (?:for|with)|(?:compiled|built) without",), _GOES_ON),
+    Signal("hint_port", (rf"(?:address|port\b)(?! 0x).{{0,60}}(?:in use|taken|occupied|unavailable|not available)|EADDRINUSE|EADDRNOTAVAIL|{_NOT}.{{0,40}}\bbind(?:ing)?\b|attempting to bind|bind(?:ing)?\b.{{0,40}}(?:failed|error|denied)|assign requested address|WSAEADDRINUSE|\b10048\b|create server socket|listen\b.{{0,20}}(?:failed|tcp.{{0,40}}in use)",)),
+    Signal("hint_adapter", (r"\ba?loras?\b|\blora_|control.?vector|'adapter'|mmproj|multimodal model|CLIP model|projector", rf"{_FAILED}|{_GONE}|{_WRONG}|not transposed|expect"), rf"alloc|memory|{_GOES_ON}|unknown|unsupported|exist"),
+    Signal("hint_state", (r"\bstate\b|session", r"(?:error|fail\w*|unable to|could not) (?:\w+ ){0,2}(?:restor|sav|load|get)\w*|magic"), r"alloc|memory|model|error state|GPU"),
+    Signal("hint_quantize", (r"imatrix|importance matrix|requantiz|failed to quantize", rf"{_FAILED}|requires|missing|disabled|non-finite")),
+    Signal("hint_arch", (r"(?:unknown|unsupported|unrecogni[sz]ed|invalid|not support\w{0,3}).{0,40}(?:architecture|model type|model family|projector|pre-?tokenizer|quantization type|ggml type|tensor type)|(?:architecture|model type|projector type|pre-?tokenizer).{0,60}(?:not (?:\w{1,12} )?(?:supported|implemented|recogni[sz]ed)|unknown|unsupported)|error loading model architecture",), rf"{_GOES_ON}|for device|GPU architecture|CUDA arch"),
+    Signal("hint_tensor", (r"\btensors?\b", rf"{_GONE}|{_WRONG}|\bno tensors?\b|too many|has shape|unexpected suffix|already loaded|is empty"), rf"{_GOES_ON}|tensor.?split|\bcore|operation|buffer for|buffer type|out of bounds|data region|no CUDA"),
+    Signal("hint_tensor", (r"key not found|\bkey\b.{0,80}(?:wrong|missing|not found|invalid|expected|is not an?)|(?:model|loading).{0,20}(?:hyperparameters|vocabulary)|error loading model vocab|(?:not|n't) find .{1,60} in (?:the )?model|(?:model|architecture) (?:requires|needs to define|cannot have)|requires .{1,40} in GGUF|invalid gguf (?:type|element)|reconvert|metadata.{0,40}(?:missing|invalid|wrong)|must be > 0|invalid n_\w+: |[Kk]ey '?[a-z]\w*\.[\w.]+'? (?:is|must|has)|array '[\w.]+' (?:has|is)",), _GOES_ON),
+    Signal("hint_corrupt", (r"corrupt|truncated|bad magic|invalid (?:file )?magic|magic (?:number|invalid|mismatch|bytes)|expected magic|checksum|(?:hash|digest|size|sha256) mismatch|unexpected end of|premature end|unexpectedly reached end|not a (?:valid )?(?:GGUF|GGML|model)|(?:invalid|incomplete|damaged|malformed) (?:GGUF|GGML|model|file|header)\b(?! (?:type|path|name))|file is (?:incomplete|empty)|\bduplicated\b|not within (?:the )?(?:file|bounds)|gguf_init_from\w*: |gguf_read\w*: ",), rf"{_GOES_ON}|output buffer|truncated = |heap|free list|double free|buffer overflow|unexpected end of (?:input|rule|json)|prompt|cache\b"),
+    Signal("hint_library", (
+        r"(?:\.so(?:\.\d+)*|\.dll|\.dylib|\.pyd|\.node|shared librar\w{1,3}|shared object)\b.{0,120}(?:not found|cannot|can't|could not|could not be|fail|missing|no such|invalid)|(?:not found|cannot|could not|unable to|failed to|missing).{0,120}(?:\.so\b|\.dll\b|\.dylib\b|\.node\b|shared librar|dynamic librar|backend librar|LLM engine)|ModuleNotFoundError|ImportError|AttributeError: function|command not found|(?:process|binary|executable|runtime|runner|backend)s?(?: file)? not found|"
+        rf"{_NOT} (?:find|locate) .{{0,60}}(?:binary|executable|runtime|runner|backend|library)\b|(?:native|shared|dynamic) librar\w{{1,3}}.{{0,120}}(?:cannot|could not|can't|not) be|DllNotFound|is not recognized as an internal|incompatible API version|procedure entry point",
+    ), rf"{_GOES_ON}|ggml_backend_init in"),
+    Signal("hint_request", (r"\bjinja\b|chat.?template|\btemplate\b.{0,60}(?:pars|render|exception)|FilterExpression|CallExpression|at row \d+, column \d+|is not callable|raise_exception|json.?schema|\bgrammar\b|tool_calls?\b|failed to (?:tokenize|format|parse) (?:the )?(?:prompt|input|body|messages|request)", rf"{_FAILED}|{_UNKNOWN}|{_WRONG}|exception|not callable|undefined|While executing|requires|must be"), rf"{_GOES_ON}|GGML_ASSERT"),
+    Signal("hint_download", (r"\bdownload|huggingface|\bHF\b|\bhttps?\b|\bURL\b|docker manifest|\brepository\b|\brepo\b|\bGET\b|offline mode|\bOCI\b|HTTPLIB", rf"{_FAILED}|{_GONE}|{_WRONG}|no GGUF|status(?: code)?:? ?[45]\d\d|not supported"), rf"{_GOES_ON}|127\.0\.0\.1|localhost|_error\b|HEAD invalid|github\.com|fetch model metadata"),
+    Signal("hint_file", (
+        r"(?:no such file|cannot find the (?:file|path)|(?:file|path|model|blob|directory)\b.{0,120}(?:not found|does not exist|doesn't exist|missing)|FileNotFound|ENOENT|"
+        rf"{_NOT} (?:open|read|find|access|stat)\b).{{0,200}}|permission denied|does this file exist",
+    ), rf"{_GOES_ON}|/proc/|/sys/|affinity|priority|fadvise|madvise|munmap|munlock|lookup cache|asset|\bbuffer\b|\bstream\b|ggml_backend_init in"),
+    Signal("hint_request", (r"inconsistent sequence|sequence \d+ .{0,60}(?:position|coupled|diverg|sets)|\bseq_id\b|input batch|mtmd chunk", rf"{_FAILED}|{_WRONG}|inconsistent|not (?:allowed|continuous)|>=|decreasing|diver")),
+    Signal("hint_request", (r"\bcode[\"']?\s?[:=]?\s?5\d\d\b", r"message|_error\b"), r"Loading model"),
+    Signal("hint_request", (r"^\s*[\"']message[\"']\s*:", rf"{_FAILED}|{_WRONG}|{_UNKNOWN}")),
+    Signal("hint_request", (r"(?:invalid_request|server|not_supported|authentication|permission|not_found|unavailable)_error|[45]\d\d:? (?:Internal Server Error|Bad Request)",), r"Loading model|llama runner|process has terminated"),
+    Signal("hint_device", (r"(?:invalid|no such|unknown) (?:\w+ ){0,2}device\b(?! (?:function|pointer|symbol|ordinal))|device\b.{0,40}(?:not found|out of range|does not exist)|no device (?:matching|named|called)",), r"no devices? found|buffer"),
+    Signal("hint_driver", (
+        rf"driver.{{0,80}}(?:insufficient|old|outdated|mismatch|incompatib|not (?:found|installed|loaded|supported)|fail|error)|(?:\bno\b|not find|without|find any|any) (?:\w{{1,12}} ){{0,2}}(?:GPU|device|adapter|platform)s?\b.{{0,20}}(?:found|detect|available|support|match|$)|initiali[sz]\w{{0,4}}.{{0,40}}{_GPU}.{{0,60}}(?:fail|error)|{_NOT} (?:\w{{1,12}} )?initiali[sz]e.{{0,40}}{_GPU}|No kernel named|VK_ERROR_(?:INITIALIZATION|EXTENSION|FEATURE|LAYER|FORMAT)|BUILD_PROGRAM_FAILURE|(?:compil|build)\w{{0,5}}.{{0,30}}(?:shader|kernel|pipeline|program|source).{{0,30}}(?:fail|error)|(?:shader|kernel|pipeline|program).{{0,30}}(?:compil|build|creat)\w{{0,5}}.{{0,30}}(?:fail|error)|{_NOT} (?:create|compile)\w{{0,3}}.{{0,30}}(?:shader|pipeline|command queue|metal library|program|source)|error (?:compiling|creating) (?:source|program)|(?:not supported|unsupported).{{0,40}}{_GPU}|{_GPU}.{{0,40}}(?:is |are )?(?:not supported|unsupported)|(?:compute capability|gfx\d+|sm_\d+).{{0,60}}(?:not supported|unsupported|not compatible)|platform IDs not available|unsupported op\b|\bop\b (?:= )?\S+ (?:is )?not (?:implemented|supported)|failed to create library",
+    ), rf"falling back to \w*malloc|{_SKIPS}|drop unsupported|unsupported ops|create node|NSString|kernel_\w+ +\(not supported\)|does not support \w+ with|tensor API|unsupported type\b"),
+    Signal("hint_hang", (r"time[ds]?.?out\b.{0,40}(?:wait|load|start|respond|runner|server|model)|(?:wait|load|start|respond).{0,60}time[ds]?.?out|time[ds]?.?out after\b|not respond|stopped responding|took too long|did not (?:start|become ready|respond)|didn't (?:start|respond)",), r"stop-timeout|keep.?alive"),
+    Signal("hint_crash", (r"exit(?:ed|s)?\W{0,2}(?:with )?(?:code|status)\W{0,8}(?:some\W)?(?!0\b)-?(?:0x)?[\da-f]{1,20}|access violation|abnormal(?:ly)? (?:exit|terminat)|\baborted?\b|core dump|\bpanic\b|\bcrash(?:ed|es)?\b|fatal (?:error|exception|signal)|unhandled exception|uncaught exception|WinError -\d|Windows Error 0x|http client error|(?:connection|stream|pipe)\b.{0,20}(?:reset|closed|broken|aborted)|broken pipe|Memory (?:critical error|access fault)|assert(?:ion)?\b.{0,200}fail|failed assert|GGML_ASSERT|(?:runner|process|server|engine) (?:has |was |process )*(?:terminated|no longer running)|unexpected error|not enough space in the (?:context's memory pool|buffer)|signal \d{1,2}\b|terminating (?:due|with)|rpc error: code = (?:Unavailable|Canceled|Internal|Aborted)|(?:graph_compute|decode|encode)\w*(?:\(\w*\))?.{0,20}(?:failed|error)|failed to (?:decode|encode|compute|eval(?:uate)?)\b|compute status: -?[1-9]|(?-i:\bcuda[A-Z]\w+ failed|\b[A-Z_]{3,} failed\b)|out.of.bounds|backend is in error state|\bexecution failed",)),
+)  # fmt: skip
