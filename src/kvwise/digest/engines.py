@@ -67,20 +67,23 @@ class EngineTokenizer:
         self._server, self._prefix = server, prefix
 
     def counts(self, texts: Sequence[str]) -> list[int]:
+        return [len(ids) for ids in self.many(texts)]
+
+    def many(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """Token ids of each text by itself, without what the model adds."""
         content: list[str | int] = [0]  # a number first: nothing is added to the first text
         for text in texts:
             content += [readable(text), _SPLIT]
         ids = self._ask(content, add_special=False)[1:]
-        counts, number = [], 0
-        for token in ids:
+        found: list[tuple[int, ...]] = []
+        start = 0
+        for at, token in enumerate(ids):
             if token == _SPLIT:
-                counts.append(number)
-                number = 0
-            else:
-                number += 1
-        if len(counts) != len(texts):
+                found.append(tuple(ids[start:at]))
+                start = at + 1
+        if len(found) != len(texts):
             raise EngineError("the engine's answer to a text is no list of tokens")
-        return counts
+        return found
 
     def ids(self, text: str) -> list[int]:
         return self._ask(self._prefix + readable(text), add_special=True)

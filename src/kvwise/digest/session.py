@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from kvwise.digest.by_words import ByWords, whole_words
 from kvwise.digest.chunker import Rules
 from kvwise.digest.engines import Answers, EngineTokenizer, bytes_to_floats
 from kvwise.digest.fitting import Settings
@@ -70,8 +71,9 @@ class Session:
             else:
                 self._stations.append(Own(start, asked.normalize))
             first: Answers = self._stations[0].server
-            self.tokenizer = EngineTokenizer(first, asked.chunk_prefix)
-            self._query = EngineTokenizer(first, asked.query_prefix)
+            kind = ByWords if whole_words(model.path) else EngineTokenizer
+            self.tokenizer = kind(first, asked.chunk_prefix)
+            self._query = kind(first, asked.query_prefix)
             self.rules = Rules(
                 settings.chunk_tokens, self.tokenizer.special(), asked.overlap, asked.borders
             )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Protocol
 
-from kvwise.digest.engines import Answers, Remote, embed
+from kvwise.digest.engines import Remote, embed
 from kvwise.engine.server import RequestRefused, Server
 from kvwise.errors import EngineError
 
@@ -140,8 +140,3 @@ class Stations:
     def close(self) -> None:
         for station in self._all:
             station.close()
-
-
-def answers_of(station: Own | Named) -> Answers:
-    """What tokenises for all of them."""
-    return station.server
