@@ -115,14 +115,26 @@ def test_a_header_can_be_planned_for_another_card_and_not_measured() -> None:
     assert "--gpu is for --dry-run" in document["error"]["message"]
 
 
-@pytest.mark.parametrize("more", [(), ("--dry-run",)])
-def test_an_embedding_model_is_refused_before_it_is_loaded(more: tuple[str, ...]) -> None:
+def _embedding(*more: str) -> tuple[int, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "kvwise", "bench", str(minilm()), "--json", *more],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 3
-    assert json.loads(done.stdout)["code"] == "cannot_generate"
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_an_embedding_model_reads_and_never_generates() -> None:
+    code, document = _embedding("--dry-run", "-p", "16,512,1000", "-d", "0,64")
+    assert code == 0
+    (row,) = document["rows"]
+    assert row["tests"] == ["embd16", "embd512"]  # it has no place for 1,000
+    code, document = _embedding("--dry-run", "-p", "0", "-n", "16")
+    assert [each["code"] for each in document["rows"]] == ["embedding"]
+    code, document = _embedding("--dry-run", "--vary", "ub=64,256", "-p", "64,128")
+    assert [each["tests"] for each in document["rows"]] == [["embd64"], ["embd64", "embd128"]]
+    code, document = _embedding("--quality")
+    assert code == 2
+    assert "makes vectors" in document["error"]["message"]
 
 
 def test_a_plan_for_people_has_a_command_for_people() -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from kvwise.results import load
 from kvwise.store import Store
-from models import smollm2
+from models import minilm, smollm2
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine")]
 QUICK = ("-p", "16", "-n", "4", "-t", "1", "--retries", "0", "--engine", "embedded")
@@ -201,3 +201,20 @@ def test_kill_9_fifty_times() -> None:
         tests = ("-p", "8", "-n", str(1 + sweeps))
         kills += check_kills(wanted - kills, "--matrix", "six", "-r", "3", *tests, seed=sweeps)
     print(f"{kills} kills in {sweeps} sweeps, {len(units())} starts done, none lost, none twice")
+
+
+def test_an_embedding_model_is_measured_and_kept_as_such() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kvwise", "bench", str(minilm()), "-p", "64", "-t", "1", "-r", "2",
+         "--retries", "0", "--engine", "embedded", "--json"],
+        capture_output=True, text=True, check=True, timeout=PATIENCE_S,
+    )  # fmt: skip
+    (row,) = json.loads(done.stdout)["rows"]
+    (test,) = row["tests"]
+    assert (row["state"], test["test"], test["metric"]) == ("ok", "embd64", "embedding")
+    assert test["tokens_per_s"]["median"] > 0
+    assert taken(test) == 2
+    assert all(not part["difference_bytes"] for part in row["memory"].values())
+    with Store() as store:
+        (kept,) = load(store)
+    assert (kept.kind, kept.test["n_prompt"], kept.test["n_gen"]) == ("embedding", 64, 0)

@@ -110,7 +110,10 @@ class ServerVisit:
     def _measure(self, server: Server, watch: Watch, visit: Visit) -> Visit:
         read, decoded = _LIGHT
         warm = self.tokens.make(read, "warm", start=True)
-        server.complete(warm, decoded, **_QUICK)
+        if self.launch.embeddings:
+            server.post("/embeddings", {"input": [warm]})
+        else:
+            server.complete(warm, decoded, **_QUICK)
         for test in self.warm:
             self._one(server, test, "warm", Watch())
         samples: list[Taken] = []
@@ -136,9 +139,8 @@ class ServerVisit:
         if before and test.kind == "prompt":  # what is decoded has its depth read with it
             server.complete(before, 1, **_QUICK)
         began = time.monotonic()
-        rate, spent = (self._prompt if test.kind == "prompt" else self._decode)(
-            server, test, before, salt
-        )
+        ways = {"prompt": self._prompt, "decode": self._decode, "embedding": self._embedding}
+        rate, spent = ways[test.kind](server, test, before, salt)
         return watched(
             test, rate, spent, watch, stretch=(began, time.monotonic()), free_cores=self.free_cores
         )
@@ -158,6 +160,19 @@ class ServerVisit:
                 hint="llama-bench measures at depth with every model",
             )  # fmt: skip
         return read / spent, spent
+
+    def _embedding(
+        self, server: Server, test: Task, _before: list[int], salt: str
+    ) -> tuple[float, float]:
+        """As long as the answer took: a server tells no time of its own here."""
+        body = {"input": [self.tokens.make(test.tokens, f"embedding {salt}", start=True)],
+                "encoding_format": "base64"}  # fmt: skip
+        began = time.monotonic()
+        answer = server.post("/embeddings", body)
+        spent = time.monotonic() - began
+        if not isinstance(answer, list) or len(answer) != 1 or not answer[0].get("embedding"):
+            raise EngineError("the engine's answer holds no vectors")
+        return test.tokens / spent, spent
 
     def _decode(
         self, server: Server, test: Task, before: list[int], salt: str

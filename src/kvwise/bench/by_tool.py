@@ -44,7 +44,7 @@ class ToolVisit:
     def argv(self, times: int | None = None) -> list[str]:
         """The exact command."""
         asked = [
-            (test.tokens if test.kind == "prompt" else 0,
+            (test.tokens if test.kind != "decode" else 0,
              test.tokens if test.kind == "decode" else 0, test.depth)
             for test in self.tests
         ]  # fmt: skip
@@ -124,7 +124,7 @@ class ToolVisit:
 
 
 def _row_of(rows: Sequence[Row], test: Task) -> Row | None:
-    prompt, count = (test.tokens, 0) if test.kind == "prompt" else (0, test.tokens)
+    prompt, count = (test.tokens, 0) if test.kind != "decode" else (0, test.tokens)
     for row in rows:
         if (row.n_prompt, row.n_gen, row.depth) == (prompt, count, test.depth):
             return row

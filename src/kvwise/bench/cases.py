@@ -19,9 +19,9 @@ from kvwise.options import Option, change, spellings
 from kvwise.options.kinds import FLAG, SWITCH, TEXT, truth
 from kvwise.units import pad, parse_count
 
-Kind = Literal["prompt", "decode"]
+Kind = Literal["prompt", "decode", "embedding"]
 MATRICES = ("kv", "six")
-_SHORT: dict[Kind, str] = {"prompt": "pp", "decode": "tg"}
+_SHORT: dict[Kind, str] = {"prompt": "pp", "decode": "tg", "embedding": "embd"}
 _TESTS = {
     "p": "prompt", "n-prompt": "prompt", "n": "decode", "n-gen": "decode", "d": "depth",
     "n-depth": "depth",
@@ -40,7 +40,8 @@ SIX = (
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """`tokens` read (prompt) or generated one by one (decode), behind `depth` tokens."""
+    """`tokens` read (prompt) or generated one by one (decode), behind `depth` tokens; or made into
+    a vector (embedding)."""
 
     kind: Kind
     tokens: int
@@ -48,7 +49,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """As llama-bench names it."""
+        """As llama-bench names it, but for embeddings, which it calls prompts too."""
         depth = f"@d{self.depth}" if self.depth else ""
         return f"{_SHORT[self.kind]}{self.tokens}{depth}"
 
@@ -56,7 +57,7 @@ class Task:
     def context(self) -> int:
         """Tokens that the cache must hold; one more than llama-bench, because a server always
         generates a token behind a prompt."""
-        return self.tokens + self.depth + 1
+        return self.tokens + self.depth + (self.kind != "embedding")
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +231,25 @@ def make_cases(
             "{count:,} settings are more than {most:,}", count=count, most=MOST_CASES,
             hint="vary fewer options, or fewer values of each",
         )  # fmt: skip
-    needed = pad(max(test.context for test in tests), CELLS)
     return [
-        Case(model, _launch(base, combination, None if fixed_ctx else needed), varied)
+        Case(model, _launch(base, combination, None if fixed_ctx else _needed(base, tests)), varied)
         for model, base in enumerate(bases)
         for combination, varied in _combinations(axes)
     ]
+
+
+def _needed(base: Launch, tests: Sequence[Task]) -> int:
+    """Cells for the longest test that there is for a launch."""
+    return pad(max((test.context for test in tests_of(base, tests)), default=CELLS), CELLS)
+
+
+def tests_of(launch: Launch, tests: Sequence[Task]) -> tuple[Task, ...]:
+    """Of the tests those that there are for a launch: one for vectors reads, from nothing."""
+    if not launch.embeddings:
+        return tuple(tests)
+    return tuple(
+        Task("embedding", test.tokens) for test in tests if test.kind == "prompt" and not test.depth
+    )
 
 
 def _combinations(

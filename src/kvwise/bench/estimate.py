@@ -119,7 +119,7 @@ def _seconds(ruled: Ruled, depth: int, sweep: Sweep) -> tuple[float, float] | No
         return None
     prompt, decode = rates
     spent = sum(
-        test.tokens / (prompt if test.kind == "prompt" else decode)
+        test.tokens / (decode if test.kind == "decode" else prompt)
         for test in ruled.tests_at(depth)
     )
     return _START_S + depth / prompt, spent

@@ -81,9 +81,9 @@ def _one(
     if not mine and line.state == OK:
         return None
     machine, engine, model = where
-    prompt = test.kind == "prompt"
+    read = test.kind != "decode"
     return Measurement(
-        kind="speed",
+        kind="embedding" if test.kind == "embedding" else "speed",
         at=mine[0]["at"] if mine else line.at,
         machine=machine,
         engine=engine,
@@ -92,8 +92,8 @@ def _one(
         | {"threads": sweep.means.threads_of(line.case.launch)},
         test={
             "metric": test.kind,
-            "n_prompt": test.tokens if prompt else 0,
-            "n_gen": 0 if prompt else test.tokens,
+            "n_prompt": test.tokens if read else 0,
+            "n_gen": 0 if read else test.tokens,
             "depth": test.depth,
         },
         samples=tuple(_sample(sample) for sample in mine),

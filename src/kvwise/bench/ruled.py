@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kvwise.bench.cases import Case, Task
+from kvwise.bench.cases import Case, Task, tests_of
 from kvwise.device import Device, Host
 from kvwise.engine.bench import as_bench, cannot
 from kvwise.engine.find import Engine
@@ -81,8 +81,12 @@ class Ruled:
 def rule(case: Case, model: Model, tests: Sequence[Task], means: Means, *, force: bool) -> Ruled:
     """What becomes of a setting; `force` starts it although memory cannot hold it."""
     way, instead = _way(case, means)
-    kept, beyond = _held(case, model, tests, way)
+    mine = tests_of(case.launch, tests)
+    kept, beyond = _held(case, model, mine, way)
     ruled = Ruled(case, way, kept, beyond=beyond, instead=instead)
+    if not mine:
+        why = phrase("it makes vectors: only -p without -d measures it")
+        return replace(ruled, skipped=why, code="embedding")
     if not kept:
         why = phrase("the longest context of this model is {most:,} tokens", most=model.n_ctx_train)
         return replace(ruled, skipped=why, code="beyond_training")
@@ -117,9 +121,13 @@ def _held(
     case: Case, model: Model, tests: Sequence[Task], way: Way
 ) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
     """Tests that a slot can hold, and the others: a server caps its slots at what the model was
-    trained for; llama-bench does not."""
-    most = model.n_ctx_train if way == "server" and model.n_ctx_train else 1 << 40
+    trained for; llama-bench does not. What is made into a vector is read as one micro-batch, and
+    has no place beyond the training."""
     launch = case.launch
+    capped = way == "server" or launch.embeddings
+    most = model.n_ctx_train if capped and model.n_ctx_train else 1 << 40
+    if launch.embeddings:
+        most = min(most, launch.n_ubatch)
     if launch.n_ctx:
         slots = 1 if launch.kv_unified else launch.n_seq_max
         most = min(most, launch.n_ctx // slots)

@@ -15,6 +15,7 @@ from kvwise.errors import UsageError
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.options import asked_threads, change
+from kvwise.text import phrase
 
 if TYPE_CHECKING:
     from kvwise.bench.ruled import Means
@@ -59,7 +60,7 @@ def sweep_of(printer: Printer, words: list[str], asked: Asked) -> Sweep:
         _no_types_beside(axes)
         axes = (*matrix_of(asked.matrix), *axes)
     tests = given.all()
-    opened, bases, fixed = _bases(printer, words, asked)
+    opened, bases, fixed = _bases(printer, words, asked, max(given.prompt, default=0))
     means = replace(_means(bases, asked.engine, asked.on), fixed_ctx=fixed)
     cases = make_cases([means.engine.ruled(base) for base in bases], axes, tests, fixed)
     ruled = tuple(rule(case, opened[case.model], tests, means, force=asked.force) for case in cases)
@@ -76,10 +77,11 @@ def _no_types_beside(axes: Sequence[object]) -> None:
 
 
 def _bases(
-    printer: Printer, words: list[str], asked: Asked
+    printer: Printer, words: list[str], asked: Asked, longest: int
 ) -> tuple[list[Model], list[Launch], bool]:
-    """The models, the launch that the settings of each start from, and whether -c was given."""
-    from kvwise.speculate.kinds import check_generates  # noqa: PLC0415
+    """The models, the launch that the settings of each start from, and whether -c was given;
+    `longest` = tokens of the longest prompt."""
+    from kvwise.bench.embedding import embeds, for_embedding  # noqa: PLC0415
 
     opened: list[Model] = []
     bases: list[Launch] = []
@@ -87,11 +89,17 @@ def _bases(
     for name in asked.models or (None,):
         ref, reading = read_launch(words, name, asked.engine)
         model = model_of(ref)
-        check_generates(model)  # an encoder ends the engine's process by an assertion
+        vectors = embeds(model)  # asked to generate it ends the engine's process by an assertion
         _check_file(printer, model, dry_run=asked.dry_run)
         launch = with_model(reading.launch, ref, model)
         if "n_seq_max" not in reading.origins:  # llama-bench has one sequence
             launch = change(launch, n_seq_max=1, kv_unified=False)
+        if vectors or launch.embeddings:
+            named = bool({"n_batch", "n_ubatch"} & reading.origins.keys())
+            launch = for_embedding(launch, model, longest, fixed_batch=named)
+            printer.remark(
+                phrase("{name} makes vectors: how fast it reads is measured", name=model.called)
+            )
         fixed = "n_ctx" in reading.origins
         if not opened:
             for note in reading.notes:

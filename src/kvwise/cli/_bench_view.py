@@ -32,6 +32,12 @@ def means_sentence(sweep: Sweep) -> Phrase:
             "threads: {threads}",
             **fields,
         )
+    if all(each.case.launch.embeddings for each in sweep.ruled):
+        return phrase(
+            "measured by the server of {engine}, threads: {threads}; each request includes its "
+            "answer over HTTP, which llama-bench has not",
+            **fields,
+        )
     return phrase(
         "measured by the server of {engine}, threads: {threads}; decoding includes its "
         "sampling and is some percent below llama-bench's",

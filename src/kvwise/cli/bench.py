@@ -130,6 +130,8 @@ def command(
         dry_run, on if any(on.values()) else None,
     )  # fmt: skip
     sweep = sweep_of(printer, words, asked)
+    if quality and any(each.case.launch.embeddings for each in sweep.ruled):
+        raise UsageError("--quality compares what a model generates, and this one makes vectors")
     if dry_run:
         from kvwise.cli._bench_view import show_plan  # noqa: PLC0415
 
