@@ -29,8 +29,10 @@ from kvwise.launch import Launch
 
 _LIGHT = (32, 4)
 """Tokens read and decoded to warm up: weights, caches and kernels have been used once then."""
-_QUICK = {"temperature": 0.0, "samplers": [], "ignore_eos": True, "cache_prompt": True}
-"""As little beside decoding as a server allows."""
+_QUICK = {
+    "temperature": 0.0, "samplers": ["top_k"], "top_k": 1, "ignore_eos": True, "cache_prompt": True
+}  # fmt: skip
+"""As little beside decoding as a server allows: without a sampler it sorts the whole vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
