@@ -57,3 +57,9 @@ def say(what: Phrase | str, language: str = "en") -> str:
         for key, value in what.fields.items()
     }
     return template.format(**fields) if fields else template
+
+
+def wordings(language: str) -> Mapping[str, str]:
+    """Every template of the catalogue -> its wording in a language."""
+    known: dict[str, str] = getattr(_translations("zh"), "_catalog", {})
+    return {english: _translations(language).gettext(english) for english in known if english}

@@ -187,3 +187,40 @@ def test_variables() -> None:
 
 def test_json_is_one_document(quick: Kvwise) -> None:
     assert json.loads(quick("doctor", KV, "--json").out)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("fa-required", ("size", QWEN, "-ctv", "q4_0", "-fa", "off")),
+        ("cache-type-refused", ("size", QWEN, "-ctk", "q4_K")),
+        ("device-missing", ("plan", QWEN, "--gpu", "RTX 9999")),
+        ("kv-alloc-oom", ("plan", QWEN, "-c", "900000", "--gpu", "1GiB", "--ram", "1GiB")),
+        ("engine-incomplete", ("simulate", QWEN, "--engine", "/nonexistent/llama-server")),
+        ("option-refused", ("size", QWEN, "--no-such-option")),
+        ("file-missing", ("size", "/nowhere/model.gguf")),
+    ],
+)
+def test_what_kvwise_itself_said_is_known(
+    quick: Kvwise, tmp_path: Path, kind: str, words: tuple[str, ...], language: str
+) -> None:
+    said = quick(*words, "--lang", language)
+    assert said.code in (1, 2, 3)
+    pasted = tmp_path / "pasted.log"
+    pasted.write_text(said.out + said.err, "utf-8")
+    found = quick("doctor", str(pasted), "--json").json["findings"]
+    assert found[0]["kind"] == kind
+    assert found[0]["memory_is_the_cause"] == kind.endswith("oom")
+    assert found[0]["remedies"]
+
+
+@pytest.mark.parametrize("words", [("-ctv", "q4_0", "-fa", "off"), ("-ctk", "q4_K")])
+def test_a_refusal_in_json_is_known_too(
+    quick: Kvwise, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    said = quick("size", QWEN, *words, "--json")
+    pasted = tmp_path / "pasted.log"
+    pasted.write_text(said.out + said.err, "utf-8")
+    found = quick("doctor", str(pasted), "--json").json["findings"]
+    assert found[0]["kind"] in ("fa-required", "cache-type-refused")

@@ -32,6 +32,7 @@ LINES = {
     "rpc-unreachable": "error: the RPC peer refused: update client",
     "request-refused": "error: the chat template failed to render",
     "device-missing": "error: no device called CUDA7",
+    "cache-type-refused": "error: q2_K is not a type for the cache type of K",
     "fit-crash": "error: an exception while fitting parameters",
     "single-allocation-limit": "error: 5368709120 bytes exceed the device buffer limit",
     "prompt-truncation": "error: the history was trimmed to what fits",

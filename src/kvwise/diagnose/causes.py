@@ -1,17 +1,16 @@
 """Why an engine ended, in kvwise's own words: the one table behind `run` and behind the doctor.
 
 `run` looks a log up in `OF_CODE` and says the row's sentence; the doctor knows the sentence again
-when somebody pastes it, in every language, and calls it by `kind`.
+when somebody pastes it, and calls it by `kind`.
 """
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import NamedTuple
 
 from kvwise.diagnose.titles import TITLES
-from kvwise.text import LANGUAGES, Phrase, say, template
+from kvwise.text import template
 
 
 class Row(NamedTuple):
@@ -128,8 +127,6 @@ CURABLE = frozenset(name for name, row in CAUSES.items() if row.cures)
 MEMORY = frozenset(name for name, row in CAUSES.items() if row.memory)
 """Causes that are a lack of memory."""
 
-_FIELD = re.compile(r"\\\{[a-z_]+\\\}")
-
 
 def sentence(name: str) -> str:
     """The template that says a cause."""
@@ -137,22 +134,7 @@ def sentence(name: str) -> str:
     return row.sentence or TITLES[row.kind]
 
 
-def known(said: str, kind: str) -> bool:
-    """Is this sentence, in whatever language, one of kvwise's for that kind?"""
-    return any(pattern.match(said) for pattern in _patterns().get(kind, ()))
-
-
 @cache
-def _patterns() -> dict[str, list[re.Pattern[str]]]:
-    found: dict[str, list[re.Pattern[str]]] = {}
-    for name, row in CAUSES.items():
-        for language in LANGUAGES:
-            words = re.escape(_in(language, sentence(name)))
-            found.setdefault(row.kind, []).append(re.compile(_FIELD.sub(".{1,60}?", words)))
-    return found
-
-
-def _in(language: str, words: str) -> str:
-    """The template itself in a language, its fields left as they are."""
-    fields = {name: "{" + name + "}" for name in re.findall(r"\{([a-z_]+)\}", words)}
-    return say(Phrase(words, fields), language)
+def kinds() -> dict[str, str]:
+    """English sentence of a cause -> its kind."""
+    return {sentence(name): row.kind for name, row in CAUSES.items() if row.kind}

@@ -6,7 +6,7 @@ import re
 
 from kvwise.diagnose.case import Case, Seen
 from kvwise.diagnose.finding import POSSIBLE, Diagnosis, Evidence, Finding, Hit, Rule
-from kvwise.diagnose.rules import HINTS, RULES
+from kvwise.diagnose.rules import HINTS, RULES, own
 from kvwise.diagnose.stage import READY
 from kvwise.text import Phrase, phrase
 
@@ -53,7 +53,7 @@ def judge(case: Case) -> Diagnosis:
 
 def _findings(case: Case) -> list[Finding]:
     found: dict[str, Finding] = {}
-    _ask(RULES, case, found)
+    _ask((*RULES, *own.rules(case, RULES)), case, found)
     if not any(each.blames and each.confidence > POSSIBLE for each in found.values()):
         _ask(HINTS, case, found)
     ordered = sorted(found.values(), key=lambda each: -each.confidence)

@@ -14,14 +14,13 @@ from kvwise.diagnose.rules import (
     memory,
     options,
     oversize,
-    own,
     placing,
     quality,
     speed,
     taken,
 )
 
-_OF_ENGINES: tuple[Rule, ...] = (
+RULES: tuple[Rule, ...] = (
     *memory.RULES,
     *placing.RULES,
     *growth.RULES,
@@ -37,6 +36,5 @@ _OF_ENGINES: tuple[Rule, ...] = (
     *benign.RULES,
 )
 
-RULES: tuple[Rule, ...] = (*_OF_ENGINES, *own.rules(_OF_ENGINES))
-HINTS: tuple[Rule, ...] = hints.rules(_OF_ENGINES)
+HINTS: tuple[Rule, ...] = hints.rules(RULES)
 """Asked only where none of the others knows why."""

@@ -42,6 +42,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "kernel-bug-garbage": ("hint_garbage",),
     "fa-auto-disabled": ("hint_flash_off",),
     "device-missing": ("hint_device",),
+    "cache-type-refused": ("hint_cache_type",),
     "fit-crash": ("hint_fit",),
     "recurrent-state-oom": ("hint_oom_state",),
 }
@@ -52,6 +53,11 @@ _PARTS: dict[str, tuple[tuple[Stage, ...], str]] = {
     "runtime-vram-growth": ((READY,), ""),
 }
 """What does not fit: by how far the load was, or by what the line itself says."""
+KIND_OF = {code: kind for kind, codes in _KINDS.items() for code in codes} | {
+    "hint_oom": "weights-oom",
+    **{named: kind for kind, (_, named) in _PARTS.items() if named},
+}
+"""Code of a hint -> the kind that it stands for when nothing is known of the load."""
 _HOST = re.compile(r"\b(?:host|system|CPU|RAM)\b|bad.?alloc|ENOMEM", re.ASCII)
 _NO_FAILURE = re.compile(
     r"\blevel=(?:INFO|DEBUG|WARN)|\[(?:INFO|DEBUG|WARN(?:ING)?)\]|\b(?:DBG|DEBUG) "

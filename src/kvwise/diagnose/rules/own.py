@@ -1,36 +1,51 @@
-"""What kvwise itself said: its errors, and the notes in the logs of `kvwise run`."""
+"""What kvwise itself said: its errors and refusals, and the notes in the logs of `kvwise run`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 
-from kvwise.diagnose.case import Case
-from kvwise.diagnose.causes import CAUSES, known
+from kvwise.diagnose import causes
+from kvwise.diagnose.case import Case, Seen
 from kvwise.diagnose.finding import Hit, Rule, When
+from kvwise.diagnose.own_words import template_of
+from kvwise.diagnose.rules.hints import KIND_OF
+from kvwise.engine import failures
 from kvwise.text import template
 
 _SURE = 0.85
 """Below what the engine's own lines give: kvwise only repeats them."""
 _SAID = template("kvwise said: {said}")
+_ELSE = "request-refused"
+"""What kvwise refuses without a kind of its own: something that was asked of it."""
 
 
-def _said(kind: str) -> When:
-    def when(case: Case) -> Hit | None:
-        lines = [each for each in case.all("kvwise_said") if known(each.fields["said"], kind)]
-        if not lines:
-            return None
-        return Hit(_SURE, tuple(lines[:2]), {"said": lines[-1].fields["said"]})
+@cache
+def kind_of(said: str) -> str | None:
+    """What a sentence of kvwise's is about: as its table of causes says, or by its plain words.
 
-    return when
+    None if it is no sentence of kvwise's.
+    """
+    english = template_of(said)
+    if english is None:
+        return None
+    words = said if said.isascii() else english
+    return causes.kinds().get(english) or KIND_OF.get(failures.hint(words) or "", _ELSE)
 
 
-def rules(others: Iterable[Rule]) -> tuple[Rule, ...]:
-    """A rule for each kind that kvwise names; what helps is what helps against the kind itself."""
-    first: dict[str, Rule] = {}
-    for rule in others:
-        first.setdefault(rule.kind, rule)
-    kinds = dict.fromkeys(row.kind for row in CAUSES.values() if row.kind)
-    return tuple(
-        replace(first[kind], name=f"said-{kind}", when=_said(kind), cause=_SAID) for kind in kinds
-    )
+def rules(case: Case, others: Iterable[Rule]) -> Iterator[Rule]:
+    """A rule for each kind that kvwise speaks of in a log; what helps is what helps against it."""
+    said: dict[str, list[Seen]] = {}
+    for each in case.all("kvwise_said"):
+        kind = kind_of(each.fields["said"])
+        if kind:
+            said.setdefault(kind, []).append(each)
+    for kind, lines in said.items():
+        rule = next(each for each in others if each.kind == kind)
+        yield replace(rule, name=f"said-{kind}", when=_hit(lines), cause=_SAID)
+
+
+def _hit(lines: list[Seen]) -> When:
+    hit = Hit(_SURE, tuple(lines[:2]), {"said": lines[-1].fields["said"]})
+    return lambda _: hit

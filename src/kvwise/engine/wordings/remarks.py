@@ -42,8 +42,12 @@ ROWS: tuple[Wording, ...] = (
     ("harmless", "key not found", r"msg=\"(?P<what>key (?:with type )?not found)\""),
     # -- what kvwise itself said --------------------------------------------------------------------
     ("kvwise_said", "# kvwise ", r"# kvwise \d\d:\d\d:\d\d (?:failed|gave-up|ended|unhealthy): (?P<said>.{1,800})"),
-    ("kvwise_said", "error: ", r"(?:^|kvwise: )error: (?P<said>.{1,800}?)(?: type=\w{1,40} \{.*)?$"),
+    ("kvwise_said", "error: ", r"(?:^|kvwise: )error: (?P<said>.{1,800}?)(?: type=\w{1,40} .*)?$"),
+    ("kvwise_said", "refused: ", r"^refused: (?P<said>.{1,800})"),
+    ("kvwise_said", "schema=kvwise/refusal/1", r"(?P<said>.{1,800}?) schema=kvwise/refusal/1"),
+    ("kvwise_said", "does not fit; missing on ", r"^(?P<said>does not fit; missing on .{1,400})"),
     ("kvwise_said", "\u9519\u8bef\uff1a", r"\u9519\u8bef\uff1a\s?(?P<said>.{1,800})"),
+    ("kvwise_said", "\u88ab\u62d2\u7edd\uff1a", r"\u88ab\u62d2\u7edd\uff1a\s?(?P<said>.{1,800})"),
     # -- settings that change what happens --------------------------------------------------------------
     ("above_train", "possible training context overflow",
      r"n_ctx\w* \((?P<n_ctx>\d+)\) > n_ctx_train \((?P<train>\d+)\)"),
