@@ -23,7 +23,7 @@ from kvwise.engine.find import Engine, find
 from kvwise.errors import Interrupted, UsageError
 from kvwise.launch import Launch
 from kvwise.opening import open_model
-from kvwise.quality import Request, measure
+from kvwise.quality import Request, measure, scorers, sensitivity
 from kvwise.quality import run as run_module
 from kvwise.quality.plan import settings
 from kvwise.quality.prompts import prompts
@@ -81,11 +81,15 @@ def test_types_are_told_apart_and_kept(engine: Engine, store: Store) -> None:
     assert "ppl_ratio" not in coarse.figures  # a server cannot tell
     assert [each["name"] for each in coarse.figures["prompts"]] == list(NAMES)
     assert all(each["diverged_at"] is None for each in base.figures["prompts"])
+    for one, other in zip(base.figures["prompts"], coarse.figures["prompts"], strict=True):
+        assert one["noise_known"]
+        assert one["noise_at"] == other["noise_at"]  # f16 beside itself, whatever it is put beside
+        assert not one["beyond_noise"]
     assert coarse.test["text"] == shipped().hash
     assert coarse.median == coarse.figures["kl_mean"]
     assert heard == found
     assert load(store, kind="fidelity") == sorted(found, key=lambda each: (each.at, each.identity))
-    assert paces[-1].done == paces[-1].total == 7
+    assert paces[-1].done == paces[-1].total == 9
     assert not list((Path(os.environ["KVWISE_HOME"]) / "cache" / "quality").iterdir())
 
 
@@ -96,6 +100,47 @@ def test_a_fresh_server_repeats_itself_bit_for_bit(engine: Engine, tmp_path: Pat
     scorer.base("x", base)
     again = scorer.score("x", base, base, "again")
     assert (again["kl_max"], again["same_top"]) == (0.0, 1.0)
+
+
+def test_a_chunk_does_not_depend_on_those_before_it_and_is_kept(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in the second chunk, a base has lost that one alone, and comes out the same."""
+    text = Text("short", shipped().content[:2500])
+    base = settings([Launch(flash_attn="on")], 64)[0].launch
+    whole = ByServer(Setup(str(smollm2()), engine, text, 3, 64, 1, tmp_path / "whole"))
+    stopped = ByServer(Setup(str(smollm2()), engine, text, 3, 64, 1, tmp_path / "stopped"))
+    for scorer in (whole, stopped):
+        scorer.setup.folder.mkdir()
+    whole.base("x", base)
+    asked: list[Any] = []
+    real = scorers.positions
+
+    def counted(server: Any, chunk: Any, *more: Any) -> Any:
+        asked.append(chunk)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return real(server, chunk, *more)
+
+    monkeypatch.setattr(scorers, "positions", counted)
+    with pytest.raises(KeyboardInterrupt):
+        stopped.base("x", base)
+    stopped.base("x", base)
+    assert len(asked) == 1 + 1 + 2
+    for name in ("base-x-0.positions", "base-x-1.positions", "base-x-2.positions"):
+        one, other = ((each.setup.folder / name).read_bytes() for each in (whole, stopped))
+        assert one == other
+
+
+def test_q4_0_costs_the_keys_of_a_real_model_more_than_its_values(
+    engine: Engine, store: Store
+) -> None:
+    found = measure(request(engine, "q4_0/f16", "f16/q4_0", ask=False), store)
+    (told,) = sensitivity(found)
+    assert told.resolved
+    assert told.ratio is not None
+    assert told.ratio > 2
+    assert "keep K wider" in str(told.sentence)
 
 
 def test_what_is_refused_is_skipped_and_the_rest_goes_on(engine: Engine, store: Store) -> None:
@@ -171,16 +216,20 @@ def figures(store: Store) -> list[dict[str, Any]]:
     return [dict(each.figures) for each in load(store, kind="fidelity")]
 
 
-@pytest.mark.parametrize("steps", [40, pytest.param(130, marks=pytest.mark.slow),
-                                   pytest.param(300, marks=pytest.mark.slow)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("steps", "done"),  # a base has 124 positions, its noise here two times as many
+    [(40, 0), pytest.param(130, 1, marks=pytest.mark.slow),
+     pytest.param(400, 2, marks=pytest.mark.slow)],
+)  # fmt: skip
 def test_a_killed_run_goes_on_and_finds_the_same(
-    engine: Engine, store: Store, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    engine: Engine, store: Store, steps: int, done: int, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     assert killed_after(steps)
     asked = request(engine, "q8_0/q8_0", "q4_0/f16", ask=False, chunk_tokens=64, chunks=4)
     kept: list[Any] = []
     found = measure(asked, store, progress=kept.append)
-    assert kept[0].kept == steps // (4 * perplexity.positions_of(64))
+    assert kept[0].kept == done
     monkeypatch.setenv("KVWISE_HOME", str(tmp_path))
     with Store() as other:
         whole = measure(asked, other)

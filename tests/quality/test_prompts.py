@@ -108,7 +108,8 @@ def test_units_come_base_first_and_have_names_of_their_own() -> None:
     keys = [unit.key for unit in units(found, prompts()[:2])]
     assert len(set(keys)) == len(keys)
     kinds = [key.split()[0] for key in keys]
-    assert kinds == ["base", "noise", "ask", "ask", *["score", "ask", "ask"] * 2]
+    assert kinds == ["base", "noise", "ask", "ask", "again", "again",
+                     *["score", "ask", "ask"] * 2]  # fmt: skip
 
 
 @pytest.mark.parametrize(("ubatch", "expected"), [(512, 128), (256, 128), (128, 512), (1, 512)])

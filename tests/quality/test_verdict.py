@@ -55,6 +55,29 @@ def test_more_noise_never_makes_it_worse_and_more_loss_never_better(
     assert VERDICTS.index(verdict(found).name) == place
 
 
+@pytest.mark.parametrize(
+    ("at", "noise_at", "known", "said"),
+    [
+        (12, None, True, ("1 of 2 answers part from f16's earlier than f16's own do, the first at "
+         "token 12")),
+        (12, 13, True, "the first at token 12"),
+        (12, 12, True, "no earlier than f16's own"),
+        (12, 5, True, "no earlier than f16's own"),
+        (12, None, False, None),
+        (None, 5, True, None),
+    ],
+)  # fmt: skip
+def test_where_answers_part_is_judged_by_where_f16_parts_from_itself(
+    at: int | None, noise_at: int | None, known: bool, said: str | None
+) -> None:
+    changed = replace(FINE, diverged_at=at, noise_at=noise_at, noise_known=known)
+    same = replace(FINE, name="code", diverged_at=None, noise_known=known)
+    found = verdict(SMOLLM2, [changed, same])
+    assert found.name == "lossless"  # another text is no worse one
+    last = str(found.why[-1])
+    assert (said in last) if said else "f16" not in last
+
+
 @pytest.mark.parametrize("change", [{"empty": True}, {"loop": Loop(10, 4)}])
 def test_an_empty_answer_or_a_loop_is_broken(change: dict[str, object]) -> None:
     outcome = replace(FINE, **change)

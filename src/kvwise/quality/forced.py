@@ -4,8 +4,9 @@ No endpoint gives the probabilities of a prompt, but each answer gives those of 
 generates, over the whole vocabulary and before any sampler. So the text is sent as token lists,
 each one token longer than the last; with its prompt cache the server computes one token each time.
 
-An answer depends on how the cache came to be: only a fresh server that gets the same requests in
-the same order repeats itself bit for bit. An answer that ends within a character (a byte token)
+An answer depends on how the cache came to be: only the same requests in the same order repeat
+themselves bit for bit. A chunk begins with an empty cache, so that it does not matter which chunks
+came before it, and one that is done is kept. An answer that ends within a character (a byte token)
 has no probabilities at all, so a bias, which they do not see, makes every answer the letter `a`.
 Source: tools/server/server-context.cpp (process_token, populate_token_probs), b10605.
 """
@@ -15,45 +16,39 @@ from __future__ import annotations
 import json
 import os
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvwise.engine.perplexity import positions_of
 from kvwise.engine.server import Server
 from kvwise.errors import EngineError
-from kvwise.quality.divergence import Position, Summary, divergence, position, summary
+from kvwise.quality.divergence import Position, divergence, position
 
 TOP = 200
 """Tokens per position. 50 lose 6 to 8 % of the divergence, 200 less than 1 %."""
 _BIAS = 1000.0
 _KIND = "kvwise-positions-1"
 
-Step = Callable[[int, int], None]
-"""Called with positions done and all there are."""
-
 
 def positions(
-    server: Server, chunks: Sequence[Sequence[int]], top: int = TOP, step: Step | None = None
+    server: Server, chunk: Sequence[int], top: int = TOP, step: Callable[[], object] | None = None
 ) -> Iterator[Position]:
-    """The positions that llama-perplexity scores: the second half of each chunk but its last.
+    """The positions that llama-perplexity scores: the second half of a chunk but its last.
 
-    Raises EngineError for an answer without probabilities.
+    `step` is called after each. Raises EngineError for an answer without probabilities.
     """
     letter = server.tokenize("a")[-1]
-    total, done = sum(positions_of(len(each)) for each in chunks), 0
-    for chunk in chunks:
-        for end in range(len(chunk) // 2 + 1, len(chunk)):
-            yield _ask(server, chunk[:end], letter, top)
-            done += 1
-            if step:
-                step(done, total)
+    first = len(chunk) // 2 + 1
+    for end in range(first, len(chunk)):
+        yield _ask(server, chunk[:end], letter, top, fresh=end == first)
+        if step:
+            step()
 
 
-def _ask(server: Server, tokens: Sequence[int], letter: int, top: int) -> Position:
+def _ask(server: Server, tokens: Sequence[int], letter: int, top: int, *, fresh: bool) -> Position:
     body = {
         "prompt": list(tokens), "n_predict": 1, "n_probs": top, "temperature": 0,
-        "cache_prompt": True, "logit_bias": [[letter, _BIAS]],
+        "cache_prompt": not fresh, "logit_bias": [[letter, _BIAS]],
     }  # fmt: skip
     answer = server.post("/completion", body)
     try:
@@ -64,9 +59,9 @@ def _ask(server: Server, tokens: Sequence[int], letter: int, top: int) -> Positi
         ) from error
 
 
-def compare(base: Sequence[Position], found: Iterator[Position]) -> Summary:
-    """How far `found` is from `base`, position by position. Raises EngineError when one is
-    longer."""
+def compare(base: Sequence[Position], found: Iterable[Position]) -> tuple[list[float], int]:
+    """How far `found` is from `base` at each position, and at how many the likeliest token stays.
+    Raises EngineError when one is longer."""
     values, same = [], 0
     for place, each in enumerate(found):
         if place >= len(base):
@@ -75,7 +70,7 @@ def compare(base: Sequence[Position], found: Iterator[Position]) -> Summary:
         same += each.top == base[place].top
     if len(values) != len(base):
         raise EngineError("the base has more positions than the text")
-    return summary(values, same)
+    return values, same
 
 
 # -- kept in a file -----------------------------------------------------------------------------

@@ -44,7 +44,8 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One piece of work: `base`, `noise`, `score`, or `ask` with a prompt."""
+    """One piece of work: `base`, `noise`, `score`; `ask` with a prompt, and `again`, the base asked
+    once more with the roundings of its noise."""
 
     kind: str
     setting: Setting
@@ -97,3 +98,5 @@ def units(found: Sequence[Setting], prompts: Sequence[Prompt]) -> Iterator[Unit]
             yield Unit("score", setting)
         for prompt in prompts:
             yield Unit("ask", setting, prompt)
+        for prompt in prompts if setting.is_base else ():
+            yield Unit("again", setting, prompt)

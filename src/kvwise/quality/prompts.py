@@ -110,6 +110,7 @@ def _with_needle(server: Server, prompt: Prompt, haystack: str, tokens: int) -> 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """An answer beside the base's. `diverged_at` = the first token that differs, None = none does;
+    `noise_at` = the same of the base beside itself with other roundings, where `noise_known`;
     `right` = it holds what it must, None where anything goes; `cut` = it ran into its limit
     where the base came to an end."""
 
@@ -123,6 +124,15 @@ class Outcome:
     base_empty: bool
     base_loop: bool
     base_right: bool | None
+    noise_at: int | None = None
+    noise_known: bool = False
+
+    @property
+    def beyond_noise(self) -> bool:
+        """Whether it parts from the base before the base parts from itself."""
+        if self.diverged_at is None or not self.noise_known:
+            return False
+        return self.noise_at is None or self.diverged_at < self.noise_at
 
     @property
     def broken(self) -> bool:
@@ -137,8 +147,8 @@ class Outcome:
         return self.right is False and self.base_right is True
 
 
-def outcome(prompt: Prompt, base: Answer, got: Answer) -> Outcome:
-    """What became of an answer."""
+def outcome(prompt: Prompt, base: Answer, got: Answer, again: Answer | None = None) -> Outcome:
+    """What became of an answer; `again` = the base's once more, None where that is unknown."""
     return Outcome(
         name=prompt.name,
         tokens=len(got.tokens),
@@ -150,6 +160,8 @@ def outcome(prompt: Prompt, base: Answer, got: Answer) -> Outcome:
         base_empty=not base.text.strip(),
         base_loop=loop(base.tokens) is not None,
         base_right=_right(prompt, base),
+        noise_at=diverged_at(base.tokens, again.tokens) if again else None,
+        noise_known=again is not None,
     )
 
 

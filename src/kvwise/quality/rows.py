@@ -112,6 +112,7 @@ def _figures(
     outcomes, told = _outcomes(context, setting, results)
     if told:
         figures["prompts"] = told
+    figures |= _parting(outcomes)
     judged = verdict(fidelity(setting, figures), outcomes)
     figures["verdict"] = judged.name
     why = (*_remarks(figures, results.get(f"base {setting.group}", {})), *judged.why)
@@ -151,22 +152,35 @@ def _outcomes(
     context: Context, setting: Setting, results: Results
 ) -> tuple[list[Outcome], list[dict[str, Any]]]:
     outcomes, told = [], []
-    for prompt, base, got in _answers(context, setting, results):
+    for prompt, base, got, again in _answers(context, setting, results):
         if base is None or got is None:
             told.append({"name": prompt.name, "failed": True})
             continue
-        found = outcome(prompt, base, got)
+        found = outcome(prompt, base, got, again)
         outcomes.append(found)
-        told.append(asdict(found) | {"broken": found.broken, "lost": found.lost})
+        told.append(
+            asdict(found)
+            | {"broken": found.broken, "lost": found.lost, "beyond_noise": found.beyond_noise}
+        )
     return outcomes, told
 
 
 def _answers(
     context: Context, setting: Setting, results: Results
-) -> Iterator[tuple[Prompt, Answer | None, Answer | None]]:
+) -> Iterator[tuple[Prompt, Answer | None, Answer | None, Answer | None]]:
+    """Each prompt with the answers of the base, of the setting, and of the base once more."""
     for prompt in context.prompts:
-        base, mine = (f"ask {key} {prompt.name}" for key in (setting.group, setting.key))
-        yield prompt, _answer(results.get(base, {})), _answer(results.get(mine, {}))
+        names = (f"ask {setting.group}", f"ask {setting.key}", f"again {setting.group}")
+        base, mine, again = (_answer(results.get(f"{each} {prompt.name}", {})) for each in names)
+        yield prompt, base, mine, again
+
+
+def _parting(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Where the first answer parts from the base's, and where the base's own do."""
+    mine = [each.diverged_at for each in outcomes if each.diverged_at is not None]
+    noise = [each.noise_at for each in outcomes if each.noise_at is not None]
+    found = {"diverged_at": min(mine, default=None), "noise_diverged_at": min(noise, default=None)}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _answer(result: Mapping[str, Any]) -> Answer | None:

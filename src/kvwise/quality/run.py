@@ -26,7 +26,7 @@ from kvwise.launch import Launch
 from kvwise.memory.account import account
 from kvwise.paths import cache_dir
 from kvwise.quality.plan import Setting, Unit, noise_of, other_noise_of, settings, units
-from kvwise.quality.prompts import answer, prompts
+from kvwise.quality.prompts import Prompt, answer, prompts
 from kvwise.quality.rows import Context, measurement, why_of
 from kvwise.quality.scorers import ByServer, ByTool, Scorer, Setup, affordable
 from kvwise.quality.texts import Text, shipped
@@ -99,7 +99,7 @@ def measure(
     path = path_of(request.model)
     tool = tool_of(request)
     with Job.open(store, KIND, path, _about(request, path, tool), mode) as job:
-        folder = _folder(job)
+        folder = _folder(job, fresh=mode == "fresh")
         try:
             setup = replace(_setup(request, path, folder, job, tool is not None), step=step)
             scorer: Scorer = ByTool(setup, tool) if tool else ByServer(setup)
@@ -142,11 +142,14 @@ def _about(request: Request, path: str, tool: Path | None) -> dict[str, Any]:
     }
 
 
-def _folder(job: Job) -> Path:
-    """Where the job keeps its base and its logs; those of jobs that nobody came back to go."""
+def _folder(job: Job, *, fresh: bool) -> Path:
+    """Where the job keeps its base and its logs, emptied for a `fresh` one; those of jobs that
+    nobody came back to go."""
     name = hashlib.sha256(canonical(job.about).encode()).hexdigest()[:16]
     parent = cache_dir() / KIND
     folder = parent / name
+    if fresh:
+        shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     for other in parent.iterdir():
         if other != folder and time.time() - other.stat().st_mtime > _STALE_S:
@@ -229,8 +232,8 @@ class _Work:
 
     def _one(self, unit: Unit) -> dict[str, Any]:
         setting = unit.setting
-        if unit.kind == "ask":
-            return self._ask(unit)
+        if unit.prompt is not None:
+            return self._ask(unit, unit.prompt)
         self._leave()
         if unit.kind == "base":
             return self.scorer.base(setting.group, setting.base)
@@ -250,28 +253,30 @@ class _Work:
                 return more | {"by": f"-fa {other.flash_attn}"}
         return result
 
-    def _ask(self, unit: Unit) -> dict[str, Any]:
-        assert unit.prompt is not None  # noqa: S101 (a unit of this kind has one)
+    def _ask(self, unit: Unit, prompt: Prompt) -> dict[str, Any]:
         context = prompt_context(self.request)
         try:
-            server = self._serving(unit.setting, context)
-            return answer(server, unit.prompt, shipped().content, context).as_dict()
+            server = self._serving(unit, context)
+            return answer(server, prompt, shipped().content, context).as_dict()
         except EngineError:
             self._leave()  # the next prompt gets a new one
             raise
 
-    def _serving(self, setting: Setting, context: int) -> Server:
-        if self._server is None or self._serves != setting.key:
+    def _serving(self, unit: Unit, context: int) -> Server:
+        """The server of a setting; of the base asked `again` one with other roundings."""
+        name = f"{unit.kind} {unit.setting.key}"
+        if self._server is None or self._serves != name:
             self._leave()
-            launch = replace(
-                setting.launch, n_ctx=context, n_batch=max(512, setting.launch.n_ubatch)
-            )
+            launch = unit.setting.launch
+            if unit.kind == "again":
+                launch = noise_of(launch)
+            launch = replace(launch, n_ctx=context, n_batch=max(512, launch.n_ubatch))
             run = Run(threads=self.setup.threads, warmup=False)
             self._server = Server.start(
                 self.setup.model, launch, engine=self.setup.engine, run=run,
-                log=self.setup.log(f"ask {setting.key}"),
+                log=self.setup.log(name),
             )  # fmt: skip
-            self._serves = setting.key
+            self._serves = name
         return self._server
 
     def _leave(self) -> None:
@@ -285,8 +290,8 @@ class _Work:
 
     def _failed(self, unit: Unit, error: EngineError) -> dict[str, Any]:
         ended = error.outcome if isinstance(error, EngineEnded) else None
-        names = {"base": unit.setting.group, "ask": f"ask {unit.setting.key}"}
-        log = self.setup.log(names.get(unit.kind, unit.key))
+        name = f"{unit.kind} {unit.setting.key}" if unit.prompt else unit.key
+        log = self.setup.log(unit.setting.group if unit.kind == "base" else name)
         findings = why_failed(
             log if ended else None, ended, model=self.request.model, launch=unit.setting.launch
         )

@@ -8,8 +8,10 @@ token is often not among them, and a perplexity made from that would be too low.
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +23,7 @@ from kvwise.engine.server import Server
 from kvwise.engine.settings import Run
 from kvwise.errors import EngineError
 from kvwise.launch import Launch
+from kvwise.quality.divergence import summary
 from kvwise.quality.forced import TOP, Kept, compare, positions
 from kvwise.quality.texts import Text, chunks_of
 from kvwise.units import GIB, mib
@@ -50,9 +53,9 @@ class Setup:
         return self.folder / f"{name}.log"
 
     def only(self, name: str) -> None:
-        """Delete the bases of others: there is one at a time."""
+        """Delete the bases of others: there is one at a time, whose files begin so."""
         for path in self.folder.glob("base-*"):
-            if path.name != name:
+            if not path.name.startswith(name):
                 path.unlink(missing_ok=True)
 
 
@@ -118,40 +121,63 @@ class ByTool:
 
 @dataclass(frozen=True, slots=True)
 class ByServer:
-    """Teacher forcing over HTTP, on a fresh server for each setting."""
+    """Teacher forcing over HTTP, on a fresh server for each setting. Each chunk of a base and of a
+    comparison is on the disk before the next one: a process that is killed loses one."""
 
     setup: Setup
 
     def base(self, name: str, launch: Launch) -> dict[str, Any]:
         """See Scorer. Raises EngineEnded, EngineError, UsageError."""
-        kept = self._kept(name)
-        found = kept.read()
-        seen: dict[str, Any] = {}
-        if found is None:
-            self.setup.only(kept.path.name)
+        about = self.setup.folder / f"base-{name}.json"
+        known = _json(about)
+        if known is None or not all(self._kept(name, at).read() for at in range(known["chunks"])):
+            self.setup.only(f"base-{name}")
             with self._start(launch, name) as server:
-                chunks = self._chunks(server)
-                found = list(positions(server, chunks, self.setup.top, self.setup.step))
-                seen = seen_of(server.loaded)
-            kept.write(found)
-        each = perplexity.positions_of(self.setup.chunk_tokens)
-        return {
-            "chunks": len(found) // each, "positions": len(found),
-            "base_bytes": kept.path.stat().st_size, **seen,
-        }  # fmt: skip
+                chunks, seen = self._chunks(server), seen_of(server.loaded)
+                counted = _Counted(self.setup, len(chunks))
+                for at, chunk in enumerate(chunks):
+                    kept = self._kept(name, at)
+                    if kept.read() is None:
+                        kept.write(list(positions(server, chunk, self.setup.top, counted)))
+                    counted.at((at + 1) * counted.each)
+            sizes = [self._kept(name, at).path.stat().st_size for at in range(len(chunks))]
+            known = {"chunks": len(chunks), "positions": len(chunks) * counted.each,
+                     "base_bytes": sum(sizes), **seen}  # fmt: skip
+            _write(about, known)
+        return known
 
     def score(self, name: str, base: Launch, launch: Launch, log: str) -> dict[str, Any]:
         """See Scorer. Raises EngineEnded, EngineError, UsageError."""
         self.base(name, base)
-        found = self._kept(name).read()
-        if found is None:
-            raise EngineError("the base was taken away while it was used")
+        values: list[float] = []
+        same = 0
         with self._start(launch, log) as server:
-            made = positions(server, self._chunks(server), self.setup.top, self.setup.step)
-            return {**asdict(compare(found, made)), **seen_of(server.loaded)}
+            chunks = self._chunks(server)
+            counted = _Counted(self.setup, len(chunks))
+            for at, chunk in enumerate(chunks):
+                each = self._compared(server, name, at, chunk, log, counted)
+                values += each["values"]
+                same += each["same"]
+                counted.at((at + 1) * counted.each)
+            return {**asdict(summary(values, same)), **seen_of(server.loaded)}
 
-    def _kept(self, name: str) -> Kept:
-        return Kept(self.setup.folder / f"base-{name}.positions")
+    def _compared(  # noqa: PLR0917 (one place calls it)
+        self, server: Server, name: str, at: int, chunk: Sequence[int], log: str, counted: _Counted
+    ) -> dict[str, Any]:
+        """One chunk, kept as soon as it is done."""
+        place = self.setup.folder / f"score-{name}-{log.replace(' ', '-')}-{at}.json"
+        known = _json(place)
+        if known is None:
+            found = self._kept(name, at).read()
+            if found is None:
+                raise EngineError("the base was taken away while it was used")
+            values, same = compare(found, positions(server, chunk, self.setup.top, counted))
+            known = {"values": values, "same": same}
+            _write(place, known)
+        return known
+
+    def _kept(self, name: str, chunk: int) -> Kept:
+        return Kept(self.setup.folder / f"base-{name}-{chunk}.positions")
 
     def _chunks(self, server: Server) -> list[list[int]]:
         return chunks_of(server, self.setup.text, self.setup.chunk_tokens, self.setup.chunks)
@@ -161,6 +187,47 @@ class ByServer:
         return Server.start(
             self.setup.model, launch, engine=self.setup.engine, run=run, log=self.setup.log(log)
         )
+
+
+@dataclass(slots=True)
+class _Counted:
+    """Tells how far a run is, counting positions."""
+
+    setup: Setup
+    chunks: int
+    done: int = 0
+
+    @property
+    def each(self) -> int:
+        """Positions of a chunk."""
+        return perplexity.positions_of(self.setup.chunk_tokens)
+
+    def at(self, done: int) -> None:
+        self.done = done
+
+    def __call__(self) -> None:
+        self.done += 1
+        if self.setup.step:
+            self.setup.step(self.done, self.chunks * self.each)
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    """What `_write` wrote; None when it is not there."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    """Whole or not at all."""
+    scratch = path.with_suffix(f".{os.getpid()}.part")
+    with scratch.open("w", encoding="utf-8") as file:
+        json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
+    scratch.replace(path)
 
 
 def seen_of(loaded: Loaded) -> dict[str, Any]:

@@ -48,6 +48,7 @@ def verdict(found: Fidelity, outcomes: Sequence[Outcome] = ()) -> Verdict:
         elif each.cut:
             why.append(phrase("{name}: did not come to an end, where f16 did", name=each.name))
     why.append(_by_figures(found))
+    why += _by_parting(outcomes)
     return Verdict(VERDICTS[place], tuple(why))
 
 
@@ -58,6 +59,25 @@ def _broken(found: Outcome) -> Phrase:
         "{name}: repeats the same {period} tokens from token {start} on, where f16 does not",
         name=found.name, period=found.loop.period, start=found.loop.start,
     )  # fmt: skip
+
+
+def _by_parting(outcomes: Sequence[Outcome]) -> list[Phrase]:
+    """Where answers part from f16's, beside where f16's part from each other: at temperature 0 one
+    token makes another text, so that this alone decides nothing."""
+    known = [each for each in outcomes if each.noise_known and each.diverged_at is not None]
+    beyond = [each for each in known if each.beyond_noise]
+    if not known:
+        return []
+    if not beyond:
+        return [phrase("answers part from f16's no earlier than f16's own from each other")]
+    first = min(each.diverged_at or 0 for each in beyond)
+    return [
+        phrase(
+            "{count} of {total} answers part from f16's earlier than f16's own do, the first at "
+            "token {token}",
+            count=len(beyond), total=len(outcomes), token=first,
+        )
+    ]  # fmt: skip
 
 
 def _by_figures(found: Fidelity) -> Phrase:
