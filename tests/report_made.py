@@ -119,3 +119,22 @@ def tuning(model: ModelSeen = QWEN) -> list[Measurement]:
         )
         for place, speed in enumerate(speeds)
     ]  # fmt: skip
+
+
+def embedding(model: ModelSeen = QWEN) -> list[Measurement]:
+    """Two texts of a benchmark and a digest, whose memory is only predicted."""
+    settings = {"type_k": "f16", "type_v": "f16", "n_ubatch": 512, "embeddings": True}
+    both = memory(0.0, model.tensor_bytes)
+    rows = (
+        (64, 2100.0, both),
+        (512, 3300.0, both),
+        (512, 2800.0, {"predicted": both["predicted"]}),
+    )
+    return [
+        Measurement(
+            "embedding", AT + place, MACHINE, replace(BENCH, tool="llama-server"), model, settings,
+            {"metric": "embedding", "n_prompt": tokens, "place": place}, samples(speed, 3),
+            {"memory": sizes, "chunks": 40},
+        )
+        for place, (tokens, speed, sizes) in enumerate(rows)
+    ]  # fmt: skip

@@ -221,7 +221,7 @@ def figures(store: Store) -> list[dict[str, Any]]:
     [(40, 0), pytest.param(130, 1, marks=pytest.mark.slow),
      pytest.param(400, 2, marks=pytest.mark.slow)],
 )  # fmt: skip
-def test_a_killed_run_goes_on_and_finds_the_same(
+def test_a_killed_run_goes_on_and_finds_the_same(  # noqa: PLR0917 (fixtures)
     engine: Engine, store: Store, steps: int, done: int, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

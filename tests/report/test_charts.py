@@ -13,14 +13,14 @@ from kvwise.report import results_report
 from kvwise.report.charts.contexts import Curve, contexts
 from kvwise.report.document import Picture, worded
 from kvwise.report.theme import DARK, LIGHT, NAMES, coloured
-from report_made import QWEN, bench, failed, speculation, tuning
+from report_made import QWEN, bench, embedding, failed, speculation, tuning
 
 CURVES = [Curve("f16/f16", ((2048, 5 << 20), (4096, 9 << 20))), Curve("a", ((2048, 4 << 20),))]
 
 
 def pictures(language: str = "en") -> dict[str, Any]:
     report = results_report(
-        [*bench(), failed(), *speculation(), *tuning()], curves=lambda _: CURVES
+        [*bench(), failed(), *speculation(), *embedding(), *tuning()], curves=lambda _: CURVES
     )
     return {str(each.title): worded(each.spec, language) for each in report.pictures}
 
@@ -31,7 +31,8 @@ PICTURES = pictures()
 def test_all_kinds_are_there() -> None:
     assert list(PICTURES) == [
         "All settings at a glance", "Memory: predicted beside measured", "Speed against fidelity",
-        "Context against memory", "Speculation beside plain decoding", "The search",
+        "Context against memory", "Speculation beside plain decoding", "Texts to vectors",
+        "The search",
     ]  # fmt: skip
 
 
@@ -87,6 +88,15 @@ def test_what_was_disturbed_is_pale_with_a_question_mark() -> None:
     spec = worded(first.spec, "en")
     assert values(spec, "pale") == [True, True]
     assert {"812?", "31.4?"} <= set(values(spec, "text"))
+
+
+def test_each_text_that_became_a_vector_has_its_speed_and_memory() -> None:
+    spec = PICTURES["Texts to vectors"]
+    names = {"f16/f16 embd64", "f16/f16 embd512", "f16/f16 embd512 #2"}
+    assert set(values(spec, "label")) == names
+    speeds, sizes = ([row["value"] for row in panel["data"]["values"]] for panel in spec["hconcat"])
+    assert speeds == pytest.approx([2100.0, 3300.0, 2800.0], rel=0.02)
+    assert all(size > QWEN.tensor_bytes / (1 << 20) for size in sizes)
 
 
 def test_a_curve_needs_two_points() -> None:

@@ -93,7 +93,7 @@ def embed(printer: Printer, work: Work, found: Sequence[Source]) -> Summary:
         flags = share.flags(cores - (session.asked.threads or cores))
         sample = Sample(summary.tokens / max(summary.seconds, 1e-9), UNIT, time.time(), flags)
         try:
-            keep(measurement(session, sample))
+            keep(measurement(session, sample, summary.embedded))
         except StoreError as error:  # what was asked for is done and kept
             _not_kept(printer, error)
     return summary

@@ -59,9 +59,11 @@ class Forecast:
         return self.tokens / rate if rate else None
 
 
-def measurement(session: Session, done: Sample | None = None) -> Measurement:
-    """The record of a run on this machine's engine: `done` = its speed, None for the
-    question alone (its identity finds earlier answers)."""
+def measurement(
+    session: Session, done: Sample | None = None, chunks: int | None = None
+) -> Measurement:
+    """The record of a run on this machine's engine: `done` = its speed over so many `chunks`, None
+    for the question alone (its identity finds earlier answers)."""
     now, settings = time.time(), session.settings
     samples = () if done is None else (done,)
     return Measurement(
@@ -77,7 +79,7 @@ def measurement(session: Session, done: Sample | None = None) -> Measurement:
             "threads": session.asked.threads,
         },
         samples=samples,
-        figures={"memory": memory_of(settings.ledger)},
+        figures={"memory": memory_of(settings.ledger), "chunks": chunks},
     )
 
 

@@ -10,7 +10,7 @@ from kvwise.diagnose.titles import TITLES
 from kvwise.report.charts.contexts import Curve, contexts
 from kvwise.report.charts.memory import memory
 from kvwise.report.charts.overview import overview
-from kvwise.report.charts.runs import search, speculation
+from kvwise.report.charts.runs import embedding, search, speculation
 from kvwise.report.charts.tradeoff import pareto, tradeoff
 from kvwise.report.document import Block, Bullets, Grid, Heading, Picture, Report, Section, Words
 from kvwise.report.lines import Group, Line, groups, newest
@@ -35,7 +35,7 @@ def results_report(
     made = [section for group in groups(found) for section in _of_group(group, curves)]
     for kind, picture, name in (
         ("speculation", speculation, phrase("Speculation")),
-        ("embedding", None, phrase("Embedding")),
+        ("embedding", embedding, phrase("Embedding")),
         ("tune", search, phrase("Tuning")),
     ):
         members_of = list if kind == "tune" else newest  # a search may ask again

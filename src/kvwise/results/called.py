@@ -47,6 +47,7 @@ _FIGURES: Mapping[str, Phrase] = {
     "verdict": phrase("verdict"),
     "why": phrase("why"),
     "error": phrase("error"),
+    "chunks": phrase("chunks"),
     "drafted": phrase("tokens drafted"),
     "accepted": phrase("tokens accepted"),
     "accepted_length": phrase("tokens per pass"),

@@ -8,10 +8,11 @@ from kvwise.report.charts.common import Spec, bars, whole
 from kvwise.report.charts.overview import MOST_ROWS, speed_bar
 from kvwise.report.document import Picture
 from kvwise.report.theme import AMBER, BLUE, GREY, TEAL
-from kvwise.results import Measurement
+from kvwise.results import Measurement, total_of
 from kvwise.results.label import labels
 from kvwise.results.wording import number, unit_said
 from kvwise.text import phrase
+from kvwise.units import MIB
 
 
 def speculation(found: Sequence[Measurement]) -> Picture | None:
@@ -41,6 +42,58 @@ def speculation(found: Sequence[Measurement]) -> Picture | None:
         whole(spec),
         phrase("Speed of {count} ways to decode", count=len(known)),
     )
+
+
+def embedding(found: Sequence[Measurement]) -> Picture | None:
+    """Tokens/s at which texts become vectors, and the memory that it takes."""
+    known = [each for each in found if each.shown][:MOST_ROWS]
+    if not known:
+        return None
+    names = _by_length(known)
+    panels = [
+        bars(
+            [speed_bar(name, each) for name, each in zip(names, known, strict=True)],
+            phrase("embedding, tokens/s"), TEAL, first=True, width=330,
+        )
+    ]  # fmt: skip
+    sizes = [_memory(each) for each in known]
+    if any(sizes):
+        rows: list[Spec] = [
+            {"label": name, "value": size, "low": size, "high": size, "edge": size or 0,
+             "text": number(size) if size else "",
+             "says": phrase("{name}: {size} MiB", name=name, size=number(size or 0))}
+            for name, size in zip(names, sizes, strict=True)
+        ]  # fmt: skip
+        panels.append(bars(rows, phrase("memory, MiB"), BLUE, first=False, width=200))
+    spec = {"hconcat": panels, "resolve": {"scale": {"y": "shared"}}}
+    return Picture(
+        phrase("Texts to vectors"),
+        whole(spec),
+        phrase("Speed and memory of {count} ways to embed", count=len(known)),
+    )
+
+
+def _by_length(found: Sequence[Measurement]) -> list[str]:
+    """Labels with the tokens of a text; two that are alike are counted."""
+    seen: dict[str, int] = {}
+    made = []
+    for label, each in zip(labels(found), found, strict=True):
+        words = (label, f"embd{each.test.get('n_prompt', '')}")
+        name = " ".join(word for word in words if word != "-")
+        seen[name] = seen.get(name, 0) + 1
+        made.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+    return made
+
+
+def _memory(found: Measurement) -> float | None:
+    """MiB: measured, else predicted; None where neither is known."""
+    memory = found.figures.get("memory")
+    for side in ("measured", "predicted"):
+        rows = memory.get(side) if isinstance(memory, dict) else None
+        total = sum(total_of(rows).values()) if isinstance(rows, list) else 0
+        if total:
+            return total / MIB
+    return None
 
 
 def search(found: Sequence[Measurement]) -> Picture | None:
