@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,6 +93,15 @@ def test_what_makes_no_sense_is_one_line_and_code_2(
     found = quick("results", *words)
     assert (found.code, found.out) == (2, "")
     assert found.err.startswith("error: ")
+
+
+@pytest.mark.parametrize("rows", [7, True, "x", {}, [None], [1.5, []], [{"context_bytes": "x"}]])
+def test_memory_in_another_shape_is_left_out(quick: Kvwise, rows: Any) -> None:
+    odd = replace(bench()[0], figures={"memory": {"predicted": rows, "measured": rows}})
+    keep([odd])
+    found = quick("results", "show", odd.identity[:10])
+    assert found.code == 0
+    assert "memory" not in found.out
 
 
 def test_one_result_with_all_its_times(quick: Kvwise) -> None:

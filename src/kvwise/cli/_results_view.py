@@ -142,7 +142,7 @@ def _show_figures(printer: Printer, found: Measurement) -> None:
             ("predicted", phrase("memory predicted")),
             ("measured", phrase("memory measured")),
         ):
-            totals = total_of(memory.get(side) or ())
+            totals = total_of(memory.get(side))
             if totals:
                 parts = [
                     phrase("{part} {size}", part=PARTS[name], size=show(size))

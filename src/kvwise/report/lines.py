@@ -137,17 +137,11 @@ def _line(label: str, group: Sequence[Measurement], fidelity: Measurement | None
     for each in group:
         memory = each.figures.get("memory")
         if isinstance(memory, dict):
-            predicted, measured = (_totals(memory.get(side)) for side in ("predicted", "measured"))
+            predicted, measured = (total_of(memory.get(side)) for side in ("predicted", "measured"))
             made = replace(
                 made, predicted=predicted or made.predicted, measured=measured or made.measured
             )
     return made
-
-
-def _totals(rows: Any) -> dict[str, int]:
-    if not isinstance(rows, list):
-        return {}
-    return total_of(row for row in rows if isinstance(row, dict))
 
 
 def _setting(found: Measurement) -> str:

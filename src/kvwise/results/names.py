@@ -24,7 +24,6 @@ A name that is unknown is unknown: it is left out, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, fields
 from typing import Any
 
@@ -51,10 +50,13 @@ def memory_of(predicted: Ledger | None, measured: Ledger | None = None) -> dict[
     }
 
 
-def total_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Bytes by kind over all devices of one side of `memory`; what nobody said is left out."""
+def total_of(rows: Any) -> dict[str, int]:
+    """Bytes by kind over all devices of one side of `memory`; what nobody said, or said in another
+    shape (a stranger's file), is left out."""
     found: dict[str, int] = {}
-    for row in rows:
+    for row in rows if isinstance(rows, list | tuple) else ():
+        if not isinstance(row, dict):
+            continue
         for part in PARTS:
             if isinstance(row.get(part), int):
                 found[part] = found.get(part, 0) + row[part]

@@ -89,8 +89,7 @@ def _memory(found: Measurement) -> float | None:
     """MiB: measured, else predicted; None where neither is known."""
     memory = found.figures.get("memory")
     for side in ("measured", "predicted"):
-        rows = memory.get(side) if isinstance(memory, dict) else None
-        total = sum(total_of(rows).values()) if isinstance(rows, list) else 0
+        total = sum(total_of(memory.get(side)).values()) if isinstance(memory, dict) else 0
         if total:
             return total / MIB
     return None
