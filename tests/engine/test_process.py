@@ -65,8 +65,7 @@ def test_a_child_is_heard_where_its_log_cannot_be_kept(tmp_path: Path) -> None:
 def test_an_exit_after_it_was_ready_is_no_refusal() -> None:
     with child("import sys, time; sys.stdin.read(); raise SystemExit(1)") as process:
         process.mark_ready()
-        assert process._process.stdin
-        process._process.stdin.close()
+        process.close_input()
         outcome = process.wait(SOON)
     assert outcome is not None
     assert (outcome.ending, outcome.code, outcome.clean) == (Ending.EXITED, 1, False)

@@ -11,25 +11,23 @@ import contextlib
 import os
 import queue
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 
 from kvwise.engine import events as ev
-from kvwise.engine import job
+from kvwise.engine.kept_log import KeptLog
 from kvwise.engine.limits import Limits, clean_environment
 from kvwise.engine.loaded import Collector, Loaded
 from kvwise.engine.log import Reader
 from kvwise.engine.outcome import Ending, Outcome, ending_of
-from kvwise.engine.usage import Busy, Lines, process_of, usage
-from kvwise.units import MIB
+from kvwise.engine.spawned import KILL, Spawned
+from kvwise.engine.usage import Lines
+from kvwise.engine.vitals import Vitals
 
 __all__ = ["Child", "Limits", "clean_environment"]
 
@@ -37,43 +35,8 @@ TICK_S = 0.05
 IDLE_TICK_S = 0.2
 TAIL_LINES = 200
 GRACE_S = 5.0
-BUSY_SHARE = 0.05
-"""A process that takes less of one core than this does nothing."""
 _MOST_FAILURES = 100  # kept of a child that runs on
 _MOST_ANSWERS = 1000  # lines of stdout kept for whoever asks
-
-_starter = ThreadPoolExecutor(1, thread_name_prefix="kvwise-starter")
-"""Starts every child: the death of the starting thread is what a child is told of (launcher.py)."""
-
-
-class _Kept:
-    """The log in a file, as far as the disk takes it: the engine must be heard even where no more
-    can be kept, or it would wait for us forever."""
-
-    def __init__(self, path: Path) -> None:
-        self._file: IO[bytes] | None = None
-        with contextlib.suppress(OSError):
-            self._file = path.open("wb", buffering=0)
-
-    def write(self, data: bytes) -> None:
-        if self._file is None:
-            return
-        try:
-            self._file.write(data)
-        except OSError:
-            self.close()
-
-    def close(self) -> None:
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._file.close()
-            self._file = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
 
 
 class Child:
@@ -97,7 +60,6 @@ class Child:
         self.answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()  # lines of its stdout
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self.outcome: Outcome | None = None
-        self.peak_rss_bytes = 0
         self._on_record = on_record
         self._on_output = on_output
         self._ends_with_stdin = ends_with_stdin
@@ -105,13 +67,11 @@ class Child:
         self._changed = threading.Condition()
         self._verdict: tuple[Ending, dict[str, object]] | None = None
         self._ready, self._keep = False, True
-        self._started = self._last_sign = time.monotonic()
-        self._progress = (0, 0)
-        self._busy = Busy()
+        self._started = time.monotonic()
         if log is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
-        self._process = _starter.submit(self._start, clean_environment(environment)).result()
-        self._psutil = process_of(self._process.pid)
+        self._process = Spawned(argv, self.limits, clean_environment(environment))
+        self._vitals = Vitals(self._process.pid)
         self._readers = [
             threading.Thread(target=self._hear, name="kvwise-log", daemon=True),
             threading.Thread(target=self._listen, name="kvwise-answers", daemon=True),
@@ -119,29 +79,6 @@ class Child:
         for reader in self._readers:
             reader.start()
         threading.Thread(target=self._watch, name="kvwise-watch", daemon=True).start()
-
-    def _start(self, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-        command = list(self.argv)
-        if os.name == "posix":
-            limits = self.limits
-            command = [
-                sys.executable, "-I", "-S", str(Path(__file__).with_name("launcher.py")), "become",
-                str(os.getpid()), str(limits.oom_score), str(limits.address_space_bytes or 0),
-                *command,
-            ]  # fmt: skip
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
-            bufsize=0,
-        )
-        if os.name == "nt":
-            job.tie(int(getattr(process, "_handle", 0)))
-        return process
 
     # -- what others ask ----------------------------------------------------------------------
 
@@ -161,8 +98,12 @@ class Child:
     @property
     def working(self) -> bool:
         """Did it compute, fill memory or print within the last seconds?"""
-        quiet = time.monotonic() - self._last_sign
-        return self._busy.latest >= BUSY_SHARE or quiet < Busy.WINDOW_S
+        return self._vitals.working
+
+    @property
+    def peak_rss_bytes(self) -> int:
+        """The most memory that it held."""
+        return self._vitals.peak_rss_bytes
 
     def mark_ready(self, *, keep: bool = True) -> None:
         """It serves now: an exit is no refusal any more, and silence is normal.
@@ -186,23 +127,21 @@ class Child:
     def pass_on(self, number: int) -> None:
         """Give it a signal that we were given; one that ends with its stdin gets that instead,
         once it is ready (before that it may not read)."""
-        if self._ends_with_stdin and self._ready and number != _KILL:
+        if self._ends_with_stdin and self._ready and number != KILL:
             self.close_input()
         else:
-            self._signal(number)
+            self._process.signal(number)
 
     def close_input(self) -> None:
         """Close its stdin."""
-        with contextlib.suppress(OSError):
-            if self._process.stdin:
-                self._process.stdin.close()
+        self._process.close_input()
 
     def stop(self, grace_s: float = GRACE_S) -> Outcome:
         """Ask it to end (stdin closed, then SIGTERM), then insist. Returns how it ended."""
         self._end(Ending.STOPPED)
         self.close_input()
         if not (self._ends_with_stdin and self.wait(grace_s)):
-            self._signal(signal.SIGTERM)
+            self._process.signal(signal.SIGTERM)
         if not self.wait(grace_s):
             self.kill()
         outcome = self.wait()
@@ -212,7 +151,7 @@ class Child:
     def kill(self, ending: Ending = Ending.STOPPED, **facts: object) -> None:
         """End it and everything it started, at once."""
         self._end(ending, **facts)
-        self._signal(_KILL)
+        self._process.signal(KILL)
 
     def __enter__(self) -> Self:
         return self
@@ -235,9 +174,8 @@ class Child:
         """stderr -> log file, tail and events."""
         reader, split = Reader(), Lines()
         stream = self._process.stderr
-        assert stream is not None  # noqa: S101 (asked for above)
         with contextlib.ExitStack() as stack:
-            file = stack.enter_context(_Kept(self.log)) if self.log else None
+            file = stack.enter_context(KeptLog(self.log)) if self.log else None
             while data := os.read(stream.fileno(), 1 << 16):
                 if file:
                     file.write(data)
@@ -248,7 +186,7 @@ class Child:
 
     def _take(self, lines: list[str], records: list[ev.Record]) -> None:
         with self._changed:
-            self._last_sign = time.monotonic()
+            self._vitals.printed()
             self.tail.extend(lines)
             for record in records:
                 if self._keeps(record):
@@ -263,8 +201,7 @@ class Child:
 
     def _listen(self) -> None:
         """stdout -> lines for whoever asks."""
-        stream: IO[bytes] | None = self._process.stdout
-        assert stream is not None  # noqa: S101 (asked for above)
+        stream = self._process.stdout
         split = Lines()
         while data := os.read(stream.fileno(), 1 << 16):
             if self._on_output:
@@ -282,11 +219,10 @@ class Child:
 
     def _watch(self) -> None:
         """Memory, silence and the end."""
-        while not self._dead():
+        while not self._process.dead():
             self._sample()
             time.sleep(TICK_S if not self._ready else IDLE_TICK_S)
-        self._signal(_KILL)  # whatever it started goes with it, while its group id is still its own
-        code = self._process.wait()
+        code = self._process.reap()
         for reader in self._readers:
             reader.join(GRACE_S)
         with self._changed:
@@ -294,19 +230,10 @@ class Child:
             self._changed.notify_all()
 
     def _sample(self) -> None:
-        rss, moved = usage(self._psutil)
-        self._busy.look(self._psutil)
-        self.peak_rss_bytes = max(self.peak_rss_bytes, rss)
-        now = time.monotonic()
-        if moved > self._progress[1] or rss > self._progress[0] + MIB:
-            self._progress = (rss, moved)
-            self._last_sign = now
-        silence, limits = now - self._last_sign, self.limits
-        allowed = limits.silence_s
-        if allowed is not None and limits.busy_s is not None and self._busy.latest >= BUSY_SHARE:
-            allowed = max(allowed, limits.busy_s)
-        if not self._ready and allowed is not None and silence > allowed:
-            self.kill(Ending.HUNG, silence_s=silence)
+        self._vitals.sample()
+        limits = self.limits
+        if not self._ready and self._vitals.too_silent(limits):
+            self.kill(Ending.HUNG, silence_s=self._vitals.silence_s)
         if limits.memory_floor_bytes is not None:
             available = limits.available_bytes()
             if available < limits.memory_floor_bytes:
@@ -314,29 +241,10 @@ class Child:
 
     # -- the end ------------------------------------------------------------------------------
 
-    def _dead(self) -> bool:
-        """Has it ended? Leaves it unreaped, so that its pid is not given to another process."""
-        if hasattr(os, "waitid") and self._process.returncode is None:  # not on older macOS
-            options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-            try:
-                return os.waitid(os.P_PID, self.pid, options) is not None
-            except ChildProcessError:
-                return True
-        return self._process.poll() is not None
-
     def _end(self, ending: Ending, **facts: object) -> None:
         """Remember why we end it; the first reason counts."""
-        if self._verdict is None and not self._dead():
+        if self._verdict is None and not self._process.dead():
             self._verdict = (ending, facts)
-
-    def _signal(self, number: int) -> None:
-        if self._process.returncode is not None:
-            return
-        with contextlib.suppress(OSError):
-            if os.name == "posix":
-                os.killpg(self._process.pid, number)  # its own session: group id is its pid
-            else:
-                self._process.kill()
 
     def _judge(self, code: int) -> Outcome:
         failures = tuple(
@@ -365,6 +273,3 @@ class Child:
         if self.loaded.failures:
             return self.loaded.failures[0].text.strip()
         return next((line.strip() for line in reversed(self.tail) if line.strip()), "")
-
-
-_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
