@@ -1,8 +1,8 @@
 """Failures provoked now, with real engines, are named from the log they leave.
 
 The embedded engine always; a llama-server where KVWISE_TEST_ENGINE names one, and one with Vulkan
-where KVWISE_TEST_VULKAN does. The logs that stay in
-`logs/` are those of `python tests/diagnose/provoke.py`.
+where KVWISE_TEST_VULKAN does. The logs that stay in `logs/` are those of
+`python -m diagnose.provoke`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import pytest
 from kvwise.diagnose import diagnose
 from kvwise.engine.find import Engine, find
 
-from .provoke import FAILURES, HEALTHY, run, suits
+from .provoke.running import run, suits
+from .provoke.table import FAILURES, HEALTHY
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine")]
 

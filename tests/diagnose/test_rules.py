@@ -17,7 +17,7 @@ from kvwise.diagnose.finding import Rule
 from kvwise.diagnose.rules import RULES
 from kvwise.diagnose.titles import TITLES, VOCABULARY
 
-from .provoke import FAILURES, HEALTHY
+from .provoke.table import FAILURES, HEALTHY
 
 LOGS = Path(__file__).parent / "logs"
 WRITTEN = sorted((LOGS / "written").glob("*.log"))
