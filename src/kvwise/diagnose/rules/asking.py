@@ -23,13 +23,17 @@ def remedy(text: str, *flags: str, **fields: object) -> Remedy:
 
 
 def seen(*codes: str, confidence: float, where: Callable[[Seen], bool] | None = None) -> When:
-    """A rule that needs only a line: any of these codes, and `where` holds."""
+    """A rule that needs only a line: any of these codes, and `where` holds.
+
+    Of values that several lines give the first counts.
+    """
 
     def when(case: Case) -> Hit | None:
         found = [each for each in case.all(*codes) if where is None or where(each)]
         if not found:
             return None
-        return Hit(confidence, tuple(found[:4]), dict(found[0].fields))
+        fields = {name: value for each in reversed(found) for name, value in each.fields.items()}
+        return Hit(confidence, tuple(found[:4]), fields)
 
     return when
 

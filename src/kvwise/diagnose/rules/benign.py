@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from kvwise.diagnose.case import Case
-from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, Hit, Rule
+from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, Hit, Rule, When
 from kvwise.diagnose.rules.asking import ALLOCATIONS, at_run, failed, remedy, seen
+from kvwise.diagnose.rules.remedies import (
+    NOTHING,
+)
 from kvwise.text import template
 
 
@@ -39,23 +42,15 @@ def _pinned(case: Case) -> Hit | None:
     return Hit(POSSIBLE if others else FAIR, tuple(lines[:2]))
 
 
-def _habit(case: Case) -> Hit | None:
-    lines = case.all("below_train")
-    return Hit(_quiet(case), tuple(lines[:1]), dict(lines[0].fields)) if lines else None
+def _quietly(code: str, less: float = 0.0) -> When:
+    """A harmless line matters most when there is nothing else."""
 
+    def when(case: Case) -> Hit | None:
+        lines = case.all(code)
+        sure = (0.25 if case.loaded.failures else FAIR) - less
+        return Hit(sure, tuple(lines[:3]), dict(lines[0].fields)) if lines else None
 
-def _harmless(case: Case) -> Hit | None:
-    lines = case.all("harmless")
-    if not lines:
-        return None
-    return Hit(_quiet(case) - 0.05, tuple(lines[:3]), dict(lines[0].fields))
-
-
-def _harmless_error(case: Case) -> Hit | None:
-    lines = case.all("harmless_error")
-    if not lines:
-        return None
-    return Hit(_quiet(case), tuple(lines[:2]), dict(lines[0].fields))
+    return when
 
 
 def _no_draft(case: Case) -> Hit | None:
@@ -63,11 +58,6 @@ def _no_draft(case: Case) -> Hit | None:
     if not lines or case.beside & {"draft", "mtp"} or case.loaded.failures:
         return None
     return Hit(0.2 if case.complete else FAIR, tuple(lines[:1]))
-
-
-def _quiet(case: Case) -> float:
-    """How much a harmless line matters: most when there is nothing else."""
-    return 0.25 if case.loaded.failures else FAIR
 
 
 RULES: tuple[Rule, ...] = (
@@ -83,14 +73,14 @@ RULES: tuple[Rule, ...] = (
         "benign-error-line",
         _second_try,
         template("an allocation failed and another try succeeded: the load went well"),
-        (remedy("nothing to mend"),),
+        (NOTHING,),
     ),
     Rule(
         "pinned",
         "benign-warning",
         _pinned,
         template("memory could not be pinned; ordinary memory is used, a little slower"),
-        (remedy("nothing to mend"),),
+        (NOTHING,),
     ),
     Rule(
         "mlock",
@@ -105,7 +95,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "below-training",
         "benign-warning",
-        _habit,
+        _quietly("below_train"),
         template(
             "the context is shorter than the one the model was trained for: information, not an "
             "error"
@@ -115,14 +105,14 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "harmless",
         "benign-warning",
-        _harmless,
+        _quietly("harmless", less=0.05),
         template("this line is harmless: {what}"),
-        (remedy("nothing to mend"),),
+        (NOTHING,),
     ),
     Rule(
         "harmless-error",
         "benign-error-line",
-        _harmless_error,
+        _quietly("harmless_error"),
         template("this line looks like an error and is none: {what}"),
         (remedy("nothing to mend; newer builds do not print it"),),
     ),
@@ -131,6 +121,6 @@ RULES: tuple[Rule, ...] = (
         "benign-warning",
         _no_draft,
         template("without a draft model there is nothing to speculate with: information only"),
-        (remedy("nothing to mend"),),
+        (NOTHING,),
     ),
 )

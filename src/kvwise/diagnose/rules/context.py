@@ -5,6 +5,9 @@ from __future__ import annotations
 from kvwise.diagnose.case import Case
 from kvwise.diagnose.finding import FAIR, LIKELY, SURE, WEAK, Hit, Rule
 from kvwise.diagnose.rules.asking import failed, remedy, seen
+from kvwise.diagnose.rules.remedies import (
+    NEWER_BUILD,
+)
 from kvwise.text import template
 
 
@@ -49,12 +52,6 @@ def _split(case: Case) -> Hit | None:
     return None
 
 
-def _shared(case: Case) -> Hit | None:
-    """One cache for all slots is full."""
-    lines = case.all("no_cells")
-    return Hit(SURE if len(lines) > 0 else FAIR, tuple(lines[:3])) if lines else None
-
-
 def _too_long(case: Case) -> Hit | None:
     lines = case.all("context_exceeded")
     if not lines:
@@ -73,13 +70,6 @@ def _prompt_above_slot(case: Case) -> Hit | None:
         if tokens >= n_ctx:
             return Hit(LIKELY, (each,), {"tokens": f"{tokens:,}", "n_ctx": f"{n_ctx:,}"})
     return None
-
-
-def _cut(case: Case) -> Hit | None:
-    lines = case.all("prompt_cut")
-    if not lines:
-        return None
-    return Hit(SURE, tuple(lines[:3]), dict(lines[0].fields))
 
 
 def _cut_answer(case: Case) -> Hit | None:
@@ -126,7 +116,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "cells",
         "kv-slot-exhaustion",
-        _shared,
+        seen("no_cells", confidence=SURE),
         template(
             "the cache that was made has no free cells for this batch: requests at the same "
             "time share it, and a sliding window keeps few cells"
@@ -136,7 +126,7 @@ RULES: tuple[Rule, ...] = (
             remedy("one slot, or fewer requests at the same time", "-np 1"),
             remedy("a smaller logical batch", "-b 512"),
             remedy("with a sliding window: keep all cells", "--swa-full"),
-            remedy("try a newer build"),
+            NEWER_BUILD,
         ),
     ),
     Rule(
@@ -161,7 +151,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "shortened",
         "prompt-truncation",
-        _cut,
+        seen("prompt_cut", confidence=SURE),
         template(
             "the program shortened the prompt to the context it was started with, silently for "
             "the caller"

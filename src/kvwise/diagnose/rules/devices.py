@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from kvwise.diagnose.case import Case
-from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, SURE, Hit, Rule
+from kvwise.diagnose.case import Case, Seen
+from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, SURE, Hit, Rule, When
 from kvwise.diagnose.rules.asking import at_run, failed, remedy, seen
+from kvwise.diagnose.rules.remedies import (
+    F16_CACHE,
+    NEWER_BUILD,
+    NEWER_DRIVER,
+    NO_FLASH,
+    OTHER_BUILD,
+    SAY_MORE,
+    SMALLER_PIECES,
+)
 from kvwise.text import template
 
 _FAULTS = (
@@ -28,13 +37,11 @@ _BROKEN = (
 )
 
 
-def _cuda(words: tuple[str, ...], confidence: float) -> object:
-    def when(case: Case) -> Hit | None:
-        lines = [each for each in case.all("cuda")
-                 if any(word in each.fields.get("reason", "") for word in words)]  # fmt: skip
-        return Hit(confidence, tuple(lines[:3]), dict(lines[0].fields)) if lines else None
+def _cuda(words: tuple[str, ...], confidence: float) -> When:
+    def told(each: Seen) -> bool:
+        return any(word in each.fields.get("reason", "") for word in words)
 
-    return when
+    return seen("cuda", confidence=confidence, where=told)
 
 
 def _crash(case: Case) -> Hit | None:
@@ -55,15 +62,8 @@ def _no_gpu(case: Case) -> Hit | None:
     return Hit(LIKELY, tuple(lines[:3])) if lines else None
 
 
-def _libraries(case: Case) -> Hit | None:
-    lines = case.all("library_missing")
-    library = next((each.fields["library"] for each in lines if "library" in each.fields), "?")
-    return Hit(LIKELY, tuple(lines[:3]), {"library": library}) if lines else None
-
-
-def _instructions(case: Case) -> Hit | None:
-    lines = [each for each in case.all("cpu_instructions") if "error: an illegal" not in each.text]
-    return Hit(LIKELY, tuple(lines[:3])) if lines else None
+def _of_processor(each: Seen) -> bool:
+    return "error: an illegal" not in each.text  # CUDA's: of its own card
 
 
 def _lost_late(case: Case) -> Hit | None:
@@ -83,7 +83,7 @@ RULES: tuple[Rule, ...] = (
             "or the card failed; memory is not the cause"
         ),
         (
-            remedy("smaller pieces of work", "-ub 128"),
+            SMALLER_PIECES,
             remedy("without the model's own draft for long prompts", "--spec-type none"),
             remedy("raise the watchdog: amdgpu.lockup_timeout, or TdrDelay on Windows"),
             remedy("another driver version"),
@@ -94,7 +94,7 @@ RULES: tuple[Rule, ...] = (
         "device-lost-timeout",
         _lost_late,
         template("a command buffer failed on the Apple GPU"),
-        (remedy("smaller pieces of work", "-ub 128"),),
+        (SMALLER_PIECES,),
     ),
     Rule(
         "no-code",
@@ -113,7 +113,7 @@ RULES: tuple[Rule, ...] = (
         "wrong-kernel-build",
         seen("driver_old", confidence=SURE),
         template("the GPU's driver is older than the build needs"),
-        (remedy("update the driver"), _OTHER_BUILD),
+        (NEWER_DRIVER, _OTHER_BUILD),
     ),
     Rule(
         "gpu-not-found",
@@ -129,28 +129,28 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "instructions",
         "wrong-kernel-build",
-        _instructions,
+        seen("cpu_instructions", confidence=LIKELY, where=_of_processor),
         template("the build uses instructions that this processor does not have"),
         (remedy("take a build for older processors", "-DGGML_NATIVE=OFF"),),
     ),
     Rule(
         "cuda-setup",
         "wrong-kernel-build",
-        _cuda(_BROKEN, FAIR),  # type: ignore[arg-type]
+        _cuda(_BROKEN, FAIR),
         template("the GPU could not be used: {reason}"),
-        (_OTHER_BUILD, remedy("update the driver")),
+        (_OTHER_BUILD, NEWER_DRIVER),
     ),
     Rule(
         "kernel-fault",
         "kernel-bug-garbage",
-        _cuda(_FAULTS, FAIR),  # type: ignore[arg-type]
+        _cuda(_FAULTS, FAIR),
         template(
             "a GPU kernel failed ({reason}): a bug of this build or driver, not a lack of memory"
         ),
         (
-            remedy("take another build"),
-            remedy("without flash attention, to see whether it is that", "-fa off"),
-            remedy("an f16 cache", "-ctk f16", "-ctv f16"),
+            OTHER_BUILD,
+            NO_FLASH,
+            F16_CACHE,
         ),
     ),
     Rule(
@@ -163,7 +163,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "libraries",
         "engine-incomplete",
-        _libraries,
+        seen("library_missing", confidence=LIKELY),
         template("a library that the engine needs is missing or is not the right one: {library}"),
         (
             remedy("keep the engine's own libraries beside the program", "LD_LIBRARY_PATH=FOLDER"),
@@ -201,9 +201,9 @@ RULES: tuple[Rule, ...] = (
         _crash,
         template("the engine stopped on an error of its own; nothing before it says why"),
         (
-            remedy("show more of what it does", "--verbosity 4"),
-            remedy("try a newer build"),
-            remedy("without flash attention, to see whether it is that", "-fa off"),
+            SAY_MORE,
+            NEWER_BUILD,
+            NO_FLASH,
         ),
     ),
 )

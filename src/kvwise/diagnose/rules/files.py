@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 
-from kvwise.diagnose.case import Case
+from kvwise.diagnose.case import Case, Seen
 from kvwise.diagnose.finding import FAIR, POSSIBLE, SURE, Hit, Rule
 from kvwise.diagnose.rules.asking import remedy, seen
+from kvwise.diagnose.rules.remedies import (
+    NEWER_FILE,
+    PARTS_TOGETHER,
+)
 from kvwise.text import template
 
 _PIECE = re.compile(r"\.gguf[.-](?:part-?\w{1,6}|split-[a-z]{1,2})$", re.ASCII)
@@ -19,25 +23,10 @@ def _missing(case: Case) -> Hit | None:
     return Hit(0.9, tuple(lines[:2]), dict(lines[0].fields))
 
 
-def _count(case: Case) -> Hit | None:
-    """More tensors than expected: an older engine; far fewer: parts put together wrongly."""
-    lines = case.all("tensor_count")
-    if not lines:
-        return None
-    want, got = int(lines[0].fields["want"]), int(lines[0].fields["got"])
-    if want > 1.5 * got or got > 1.5 * want:
-        return None
-    return Hit(0.9, tuple(lines[:2]), dict(lines[0].fields))
-
-
-def _merged(case: Case) -> Hit | None:
-    lines = case.all("tensor_count")
-    if not lines:
-        return None
-    want, got = int(lines[0].fields["want"]), int(lines[0].fields["got"])
-    if want <= 1.5 * got and got <= 1.5 * want:
-        return None
-    return Hit(0.9, tuple(lines[:2]), dict(lines[0].fields))
+def _far_off(each: Seen) -> bool:
+    """Far fewer tensors than expected are parts put together wrongly; a few, an older engine."""
+    want, got = int(each.fields["want"]), int(each.fields["got"])
+    return max(want, got) > 1.5 * min(want, got)
 
 
 def _unjoined(case: Case) -> Hit | None:
@@ -49,13 +38,6 @@ def _unjoined(case: Case) -> Hit | None:
     if not names or not lines:
         return None
     return Hit(0.97, (*pieces[:1], *lines[:2]), {"path": names[0]})
-
-
-def _mapping(case: Case) -> Hit | None:
-    lines = case.all("mmap")
-    if not lines:
-        return None
-    return Hit(0.7, tuple(lines[:2]), dict(lines[0].fields))
 
 
 _AGAIN = remedy("compare size and sha256 with the source, download again")
@@ -107,7 +89,7 @@ RULES: tuple[Rule, ...] = (
         "split-missing",
         seen("split_missing", confidence=0.97),
         template("a part of a split model is missing"),
-        (remedy("put all parts into one folder under their own names"),),
+        (PARTS_TOGETHER,),
     ),
     Rule(
         "first-part",
@@ -119,13 +101,13 @@ RULES: tuple[Rule, ...] = (
         ),
         (
             remedy("give the file that ends in 00001-of-0000N", "-m MODEL-00001-of-0000N.gguf"),
-            remedy("put all parts into one folder under their own names"),
+            PARTS_TOGETHER,
         ),
     ),
     Rule(
         "merged",
         "split-missing",
-        _merged,
+        seen("tensor_count", confidence=0.9, where=_far_off),
         template(
             "the file says {want} tensors and holds {got}: parts are missing or were joined in "
             "the wrong way"
@@ -173,7 +155,7 @@ RULES: tuple[Rule, ...] = (
         "arch-unknown",
         seen("file_version", confidence=0.9),
         template("the version of the file's format and this build do not go together"),
-        (_NEWER, remedy("take a newer conversion of the model")),
+        (_NEWER, NEWER_FILE),
     ),
     Rule(
         "tensor",
@@ -182,16 +164,16 @@ RULES: tuple[Rule, ...] = (
         template(
             "the file lacks a tensor that this build expects: file and build are of different ages"
         ),
-        (_NEWER, remedy("take a newer conversion of the model"), _AGAIN),
+        (_NEWER, NEWER_FILE, _AGAIN),
     ),
     Rule(
         "tensor-count",
         "missing-tensor",
-        _count,
+        seen("tensor_count", confidence=0.9, where=lambda each: not _far_off(each)),
         template(
             "the build expects {want} tensors and used {got}: file and build are of different ages"
         ),
-        (_NEWER, remedy("take a newer conversion of the model")),
+        (_NEWER, NEWER_FILE),
     ),
     Rule(
         "tensor-shape",
@@ -201,14 +183,14 @@ RULES: tuple[Rule, ...] = (
             "a tensor has another shape than this build expects: file and build are of different "
             "ages"
         ),
-        (_NEWER, remedy("take a newer conversion of the model")),
+        (_NEWER, NEWER_FILE),
     ),
     Rule(
         "key",
         "missing-tensor",
         seen("key_missing", confidence=0.8),
         template("the file lacks a setting that this build needs: {key}"),
-        (remedy("take a newer conversion of the model"), _NEWER),
+        (NEWER_FILE, _NEWER),
     ),
     Rule(
         "clip",
@@ -220,7 +202,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "mapping",
         "file-corrupt",
-        _mapping,
+        seen("mmap", confidence=0.7),
         template("the file could not be mapped: {reason}"),
         (remedy("read it instead of mapping it", "--no-mmap"), _AGAIN),
     ),
@@ -229,7 +211,7 @@ RULES: tuple[Rule, ...] = (
         "tokenizer-degraded",
         seen("tokenizer_degraded", confidence=FAIR),
         template("the file does not say how its text is cut into words: answers will be worse"),
-        (remedy("take a newer conversion of the model"),),
+        (NEWER_FILE,),
     ),
     Rule(
         "load",

@@ -16,6 +16,11 @@ from kvwise.diagnose.finding import (
     Rule,
 )
 from kvwise.diagnose.rules.asking import at_run, decoding, failed, remedy, words
+from kvwise.diagnose.rules.remedies import (
+    FEWER_CHECKPOINTS,
+    RAISE_LIMIT,
+    SHORTER_STILL,
+)
 from kvwise.diagnose.stage import READY, START
 from kvwise.text import template
 
@@ -139,7 +144,7 @@ RULES: tuple[Rule, ...] = (
         (
             _MARGIN,
             remedy("take a smaller physical batch: the draft's buffer follows it", "-ub 256"),
-            remedy("a shorter context", "-c N"),
+            SHORTER_STILL,
             remedy("switch the draft off", "--spec-type none"),
         ),
         memory=True,
@@ -197,7 +202,7 @@ RULES: tuple[Rule, ...] = (
             "context checkpoints may take {most} MiB of host memory per slot ({count} of them)"
         ),
         (
-            remedy("keep fewer checkpoints", "--ctx-checkpoints 8"),
+            FEWER_CHECKPOINTS,
             remedy("lower the limit of the prompt cache", "--cache-ram 512"),
         ),
         memory=True,
@@ -210,8 +215,8 @@ RULES: tuple[Rule, ...] = (
         template("the system ended the process because host memory ran out"),
         (
             remedy("lower the limit of the prompt cache, or switch it off", "--cache-ram 0"),
-            remedy("keep fewer checkpoints", "--ctx-checkpoints 8"),
-            remedy("raise the container's memory limit"),
+            FEWER_CHECKPOINTS,
+            RAISE_LIMIT,
         ),
         memory=True,
         pool=HOST_RAM,

@@ -5,6 +5,10 @@ from __future__ import annotations
 from kvwise.diagnose.case import Case
 from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, VRAM, WEAK, Hit, Rule
 from kvwise.diagnose.rules.asking import failed, remedy, seen
+from kvwise.diagnose.rules.remedies import (
+    NEWER_BUILD,
+    SAY_MORE,
+)
 from kvwise.diagnose.stage import READY, WEIGHTS
 from kvwise.text import template
 
@@ -94,7 +98,7 @@ RULES: tuple[Rule, ...] = (
                 "-ngl N",
                 "-c N",
             ),
-            remedy("try a newer build"),
+            NEWER_BUILD,
         ),
     ),
     Rule(
@@ -134,7 +138,7 @@ RULES: tuple[Rule, ...] = (
         (
             remedy("switch fitting off", "-fit off"),
             remedy("leave the first pass out", "--no-warmup"),
-            remedy("show more of what it does", "--verbosity 4"),
+            SAY_MORE,
             remedy("try another driver or build"),
         ),
     ),

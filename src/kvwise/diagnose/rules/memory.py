@@ -13,6 +13,7 @@ from kvwise.diagnose.finding import (
     VRAM,
     Hit,
     Rule,
+    When,
 )
 from kvwise.diagnose.rules.asking import (
     asked_bytes,
@@ -24,13 +25,22 @@ from kvwise.diagnose.rules.asking import (
     seen,
 )
 from kvwise.diagnose.rules.parts import EXPLICIT, part
-from kvwise.diagnose.stage import CACHE, COMPUTE, CONTEXT, WARMUP, WEIGHTS
+from kvwise.diagnose.rules.remedies import (
+    FEWER_DRAFTED,
+    FEWER_LAYERS,
+    FLASH,
+    ONE_SLOT,
+    RAISE_LIMIT,
+    SHORTER,
+    SMALLER_UBATCH,
+)
+from kvwise.diagnose.stage import CACHE, COMPUTE, CONTEXT, WARMUP, WEIGHTS, Stage
 from kvwise.engine import events as ev
 from kvwise.text import template
 from kvwise.units import MIB
 
 
-def _when(what: str) -> object:
+def _when(what: str) -> When:
     def when(case: Case) -> Hit | None:
         parts = part(case)
         lines = parts.get(what)
@@ -56,19 +66,14 @@ def _recovered(case: Case, lines: list[Seen]) -> bool:
     return case.complete and not any(at_run(each) for each in lines) and not case.has("server_exit")
 
 
-def _killed(stage: str, confidence: float) -> object:
+def _killed(confidence: float, *stages: Stage) -> When:
     """The kernel ends a process without a word of its own: where it stood tells what it wanted."""
 
     def when(case: Case) -> Hit | None:
-        lines = [each for each in case.all("killed", "oom_killed") if each.stage == stage]
+        lines = [each for each in case.all("killed", "oom_killed") if each.stage in stages]
         return Hit(confidence, tuple(lines[:3]), memory=True, pool=HOST_RAM) if lines else None
 
     return when
-
-
-def _killed_caching(case: Case) -> Hit | None:
-    lines = [each for each in case.all("killed", "oom_killed") if each.stage in (CONTEXT, CACHE)]
-    return Hit(LIKELY, tuple(lines[:3]), memory=True, pool=HOST_RAM) if lines else None
 
 
 def _state_dominates(case: Case) -> Hit | None:
@@ -110,32 +115,25 @@ def _spent_guard(case: Case) -> Hit | None:
 _GUARD = template("the program found too little memory for the model's weights and did not start")
 
 
-_FEWER_LAYERS = remedy(
-    "put fewer layers on the GPU, or let --fit choose: leave -ngl away", "-ngl N"
-)
 _SMALLER_QUANT = remedy("take a smaller quantization of the model")
-_SHORTER = remedy("set the context to what is needed", "-c N")
-_ONE_SLOT = remedy("use one slot if only one request runs at a time", "-np 1")
 _QUANT_CACHE = remedy(
     "keep the cache in q8_0: half the size, hardly a loss", "-ctk q8_0", "-ctv q8_0", "-fa on"
 )
-_SMALLER_UBATCH = remedy("take a smaller physical batch", "-ub 256")
-_FLASH = remedy("turn flash attention on: the attention matrix disappears", "-fa on")
 _EXPERTS = remedy("keep the experts of a mixture of experts on the host", "-ncmoe N")
 
 RULES: tuple[Rule, ...] = (
     Rule(
         "state",
         "recurrent-state-oom",
-        _when("rs"),  # type: ignore[arg-type]
+        _when("rs"),
         template(
             "the recurrent state does not fit: it grows with slots and with the snapshots that "
             "speculative decoding keeps, not with the context"
         ),
         (
-            _ONE_SLOT,
-            remedy("draft fewer tokens: each keeps a snapshot", "--spec-draft-n-max 2"),
-            _FEWER_LAYERS,
+            ONE_SLOT,
+            FEWER_DRAFTED,
+            FEWER_LAYERS,
         ),
         memory=True,
         pool=VRAM,
@@ -149,9 +147,9 @@ RULES: tuple[Rule, ...] = (
             "more than the cache: it is what does not fit"
         ),
         (
-            _ONE_SLOT,
-            remedy("draft fewer tokens: each keeps a snapshot", "--spec-draft-n-max 2"),
-            _FEWER_LAYERS,
+            ONE_SLOT,
+            FEWER_DRAFTED,
+            FEWER_LAYERS,
         ),
         memory=True,
         pool=VRAM,
@@ -159,9 +157,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "weights",
         "weights-oom",
-        _when("weights"),  # type: ignore[arg-type]
+        _when("weights"),
         template("the model's weights do not fit the device"),
-        (_FEWER_LAYERS, _EXPERTS, _SMALLER_QUANT),
+        (FEWER_LAYERS, _EXPERTS, _SMALLER_QUANT),
         memory=True,
         pool=VRAM,
     ),
@@ -170,14 +168,14 @@ RULES: tuple[Rule, ...] = (
         "weights-oom",
         _spent_guard,
         _GUARD,
-        (_SMALLER_QUANT, _SHORTER, remedy("close what else uses the memory")),
+        (_SMALLER_QUANT, SHORTER, remedy("close what else uses the memory")),
         memory=True,
         pool=HOST_RAM,
     ),
     Rule(
         "weights-killed",
         "weights-oom",
-        _killed(WEIGHTS, LIKELY),  # type: ignore[arg-type]
+        _killed(LIKELY, WEIGHTS),
         template(
             "the system ended the process while it read weights: host memory, or the limit of "
             "its container, is too small for the model"
@@ -185,7 +183,7 @@ RULES: tuple[Rule, ...] = (
         (
             _SMALLER_QUANT,
             remedy("let the file be mapped instead of read", "--mmap"),
-            remedy("raise the container's memory limit"),
+            RAISE_LIMIT,
         ),
         memory=True,
         pool=HOST_RAM,
@@ -193,42 +191,42 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "cache",
         "kv-alloc-oom",
-        _when("kv"),  # type: ignore[arg-type]
+        _when("kv"),
         template(
             "the KV cache does not fit: it grows with context and slots, whatever is used of it"
         ),
-        (_SHORTER, _QUANT_CACHE, _ONE_SLOT, remedy("keep the cache on the host", "-nkvo")),
+        (SHORTER, _QUANT_CACHE, ONE_SLOT, remedy("keep the cache on the host", "-nkvo")),
         memory=True,
         pool=VRAM,
     ),
     Rule(
         "cache-killed",
         "kv-alloc-oom",
-        _killed_caching,
+        _killed(LIKELY, CONTEXT, CACHE),
         template(
             "the system ended the process while the cache was filled: it was promised more "
             "host memory than there is"
         ),
-        (_SHORTER, _QUANT_CACHE, _ONE_SLOT),
+        (SHORTER, _QUANT_CACHE, ONE_SLOT),
         memory=True,
         pool=HOST_RAM,
     ),
     Rule(
         "compute",
         "compute-oom",
-        _when("compute"),  # type: ignore[arg-type]
+        _when("compute"),
         template(
             "weights and cache fit, the compute buffer does not: it grows with the physical "
             "batch, with the vocabulary, and without flash attention with the context"
         ),
         (
-            _FLASH,
-            _SMALLER_UBATCH,
+            FLASH,
+            SMALLER_UBATCH,
             remedy(
                 "leave one layer fewer on the GPU, so that the output layer stays on the host",
                 "-ngl N",
             ),
-            _SHORTER,
+            SHORTER,
             remedy(
                 "on several GPUs, switch pipeline parallelism off at build time",
                 "-DGGML_SCHED_MAX_COPIES=1",
@@ -240,32 +238,32 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "compute-killed",
         "compute-oom",
-        _killed(COMPUTE, FAIR),  # type: ignore[arg-type]
+        _killed(FAIR, COMPUTE),
         template(
             "the system ended the process while compute buffers were made: host memory is short"
         ),
-        (_SMALLER_UBATCH, _SHORTER),
+        (SMALLER_UBATCH, SHORTER),
         memory=True,
         pool=HOST_RAM,
     ),
     Rule(
         "warmup-killed",
         "compute-oom",
-        _killed(WARMUP, FAIR),  # type: ignore[arg-type]
+        _killed(FAIR, WARMUP),
         template(
             "the system ended the process in the first pass, when cache and buffers are touched "
             "for the first time: host memory is short"
         ),
-        (_SHORTER, _SMALLER_UBATCH, _QUANT_CACHE),
+        (SHORTER, SMALLER_UBATCH, _QUANT_CACHE),
         memory=True,
         pool=HOST_RAM,
     ),
     Rule(
         "output",
         "compute-oom",
-        _when("output"),  # type: ignore[arg-type]
+        _when("output"),
         template("the output buffer does not fit: it holds a row of the vocabulary for every slot"),
-        (_ONE_SLOT, _SMALLER_UBATCH),
+        (ONE_SLOT, SMALLER_UBATCH),
         memory=True,
         pool=HOST_RAM,
     ),
@@ -279,8 +277,8 @@ RULES: tuple[Rule, ...] = (
         ),
         (
             _SMALLER_QUANT,
-            _FEWER_LAYERS,
-            _SHORTER,
+            FEWER_LAYERS,
+            SHORTER,
             remedy("raise the limit, if the system can spare it", "sysctl iogpu.wired_limit_mb=N"),
         ),
         memory=True,
@@ -294,7 +292,7 @@ RULES: tuple[Rule, ...] = (
             "a command buffer failed on the Apple GPU, most often because the working set is "
             "exceeded"
         ),
-        (_SHORTER, _SMALLER_QUANT),
+        (SHORTER, _SMALLER_QUANT),
         memory=True,
         pool=UNIFIED,
     ),

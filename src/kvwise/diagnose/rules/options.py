@@ -5,6 +5,9 @@ from __future__ import annotations
 from kvwise.diagnose.case import Case
 from kvwise.diagnose.finding import FAIR, LIKELY, SURE, Hit, Rule
 from kvwise.diagnose.rules.asking import remedy, seen
+from kvwise.diagnose.rules.remedies import (
+    DRAFT_FROM_TEXT,
+)
 from kvwise.text import template
 
 
@@ -152,7 +155,7 @@ RULES: tuple[Rule, ...] = (
         template("draft and target have different tokenizers: the server runs without drafting"),
         (
             remedy("take a draft of the same family and generation", "-md FILE"),
-            remedy("or draft from the text itself", "--spec-type ngram-simple"),
+            DRAFT_FROM_TEXT,
         ),
     ),
     Rule(
@@ -169,7 +172,7 @@ RULES: tuple[Rule, ...] = (
         template("this kind of speculation needs another draft, or a model that has MTP layers"),
         (
             remedy("an ordinary draft model", "--spec-type draft-simple"),
-            remedy("or draft from the text itself", "--spec-type ngram-simple"),
+            DRAFT_FROM_TEXT,
         ),
     ),
     Rule(

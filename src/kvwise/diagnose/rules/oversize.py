@@ -5,6 +5,9 @@ from __future__ import annotations
 from kvwise.diagnose.case import Case
 from kvwise.diagnose.finding import FAIR, LIKELY, VRAM, Hit, Rule
 from kvwise.diagnose.rules.asking import failed, remedy
+from kvwise.diagnose.rules.remedies import (
+    ONE_SLOT,
+)
 from kvwise.text import template
 
 
@@ -51,7 +54,7 @@ RULES: tuple[Rule, ...] = (
         "kv-oversize",
         _swa_slots,
         _SWA,
-        (remedy("use one slot if only one request runs at a time", "-np 1"),),
+        (ONE_SLOT,),
         memory=True,
         pool=VRAM,
     ),

@@ -16,6 +16,12 @@ from kvwise.diagnose.rules.asking import (
     words,
 )
 from kvwise.diagnose.rules.parts import part
+from kvwise.diagnose.rules.remedies import (
+    FEWER_LAYERS,
+    FLASH,
+    SHORTER,
+    SMALLER_UBATCH,
+)
 from kvwise.text import template
 from kvwise.units import MIB
 
@@ -150,13 +156,6 @@ _AFTER_CACHE = template(
 )
 
 
-_FEWER_LAYERS = remedy(
-    "put fewer layers on the GPU, or let --fit choose: leave -ngl away", "-ngl N"
-)
-_SHORTER = remedy("set the context to what is needed", "-c N")
-_SMALLER_UBATCH = remedy("take a smaller physical batch", "-ub 256")
-_FLASH = remedy("turn flash attention on: the attention matrix disappears", "-fa on")
-
 RULES: tuple[Rule, ...] = (
     Rule(
         "block-limit",
@@ -167,9 +166,9 @@ RULES: tuple[Rule, ...] = (
             "it out of memory, but memory is free"
         ),
         (
-            _FLASH,
-            remedy("take a smaller physical batch", "-ub 256"),
-            _SHORTER,
+            FLASH,
+            SMALLER_UBATCH,
+            SHORTER,
             remedy(
                 "if even -ngl 0 fails: keep large products off the GPU",
                 "--no-op-offload",
@@ -183,7 +182,7 @@ RULES: tuple[Rule, ...] = (
         "single-allocation-limit",
         _block_below_free,
         _SIZED,
-        (_FLASH, remedy("take a smaller physical batch", "-ub 256"), _SHORTER),
+        (FLASH, SMALLER_UBATCH, SHORTER),
         pool=VRAM,
     ),
     Rule(
@@ -196,8 +195,8 @@ RULES: tuple[Rule, ...] = (
         ),
         (
             remedy("allow large allocations", "UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1"),
-            _FLASH,
-            remedy("take a smaller physical batch", "-ub 256"),
+            FLASH,
+            SMALLER_UBATCH,
         ),
         pool=VRAM,
     ),
@@ -206,7 +205,7 @@ RULES: tuple[Rule, ...] = (
         "single-allocation-limit",
         _integrated_excerpt,
         _UNSEEN_LIMIT,
-        (_FLASH, remedy("take a smaller physical batch", "-ub 256"), _SHORTER),
+        (FLASH, SMALLER_UBATCH, SHORTER),
         pool=VRAM,
     ),
     Rule(
@@ -224,7 +223,7 @@ RULES: tuple[Rule, ...] = (
                 "place the experts of each range of layers by hand",
                 "-ot 'blk\\.(3[0-9])\\..*=CUDA0'",
             ),
-            _FEWER_LAYERS,
+            FEWER_LAYERS,
         ),
         memory=True,
         pool=VRAM,
@@ -248,7 +247,7 @@ RULES: tuple[Rule, ...] = (
         "compute-oom",
         _reserve_never_ends,
         _AFTER_CACHE,
-        (_FLASH, _SMALLER_UBATCH, _SHORTER),
+        (FLASH, SMALLER_UBATCH, SHORTER),
         memory=True,
         pool=VRAM,
     ),

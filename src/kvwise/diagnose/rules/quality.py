@@ -8,6 +8,11 @@ from kvwise.diagnose.case import Case
 from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, WEAK, Hit, Rule
 from kvwise.diagnose.known import bad_build
 from kvwise.diagnose.rules.asking import failed, remedy, words
+from kvwise.diagnose.rules.remedies import (
+    F16_CACHE,
+    NO_FLASH,
+    OTHER_BUILD,
+)
 from kvwise.text import template
 
 _COARSE = frozenset({"q4_0", "q4_1", "iq4_nl", "q5_0"})
@@ -103,9 +108,9 @@ RULES: tuple[Rule, ...] = (
             "computes wrongly for this model"
         ),
         (
-            remedy("take another build"),
-            remedy("an f16 cache", "-ctk f16", "-ctv f16"),
-            remedy("without flash attention, to see whether it is that", "-fa off"),
+            OTHER_BUILD,
+            F16_CACHE,
+            NO_FLASH,
             remedy("on the processor, to see whether it is the GPU", "-ngl 0"),
         ),
     ),
@@ -117,13 +122,13 @@ RULES: tuple[Rule, ...] = (
             "answers are so garbled that they cannot be parsed: with a quantized cache, look "
             "first at the kernels of this build"
         ),
-        (remedy("an f16 cache", "-ctk f16", "-ctv f16"), remedy("take another build")),
+        (F16_CACHE, OTHER_BUILD),
     ),
     Rule(
         "known-build",
         "kernel-bug-garbage",
         _bad_build,
         _KNOWN,
-        (remedy("take another build"), remedy("an f16 cache", "-ctk f16", "-ctv f16")),
+        (OTHER_BUILD, F16_CACHE),
     ),
 )

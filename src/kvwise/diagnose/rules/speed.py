@@ -5,6 +5,12 @@ from __future__ import annotations
 from kvwise.diagnose.case import Case
 from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, VRAM, Hit, Rule
 from kvwise.diagnose.rules.asking import failed, remedy, seen, words
+from kvwise.diagnose.rules.remedies import (
+    F16_CACHE,
+    NEWER_BUILD,
+    OWN_KERNELS,
+    SHORTER_STILL,
+)
 from kvwise.text import template
 from kvwise.units import MIB
 
@@ -123,7 +129,7 @@ RULES: tuple[Rule, ...] = (
                 "put cache and layers on the same device: without -nkvo, with all layers", "-ngl 99"
             ),
             remedy("an f16 cache has more kernels", "-ctk f16", "-ctv f16"),
-            remedy("try a newer build"),
+            NEWER_BUILD,
         ),
     ),
     Rule(
@@ -132,9 +138,9 @@ RULES: tuple[Rule, ...] = (
         _on_cpu,
         _CPU,
         (
-            remedy("types with a kernel of their own", "-ctk q8_0", "-ctv q8_0"),
-            remedy("an f16 cache", "-ctk f16", "-ctv f16"),
-            remedy("try a newer build"),
+            OWN_KERNELS,
+            F16_CACHE,
+            NEWER_BUILD,
         ),
     ),
     Rule(
@@ -160,10 +166,10 @@ RULES: tuple[Rule, ...] = (
             "heads or cache types"
         ),
         (
-            remedy("types with a kernel of their own", "-ctk q8_0", "-ctv q8_0"),
-            remedy("an f16 cache", "-ctk f16", "-ctv f16"),
+            OWN_KERNELS,
+            F16_CACHE,
             remedy("compare with attention in plain operations", "-fa off"),
-            remedy("try a newer build"),
+            NEWER_BUILD,
         ),
     ),
     Rule(
@@ -200,7 +206,7 @@ RULES: tuple[Rule, ...] = (
         ),
         (
             remedy("leave 1 to 2 GiB free", "-fitt 2048"),
-            remedy("a shorter context", "-c N"),
+            SHORTER_STILL,
             remedy("in the NVIDIA control panel: CUDA sysmem fallback policy, prefer no fallback"),
         ),
         memory=True,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from kvwise.diagnose.case import Case
 from kvwise.diagnose.finding import FAIR, VRAM, Hit, Rule
-from kvwise.diagnose.rules.asking import failed, remedy
+from kvwise.diagnose.rules.asking import failed, remedy, seen
+from kvwise.diagnose.rules.remedies import (
+    END_OLD,
+    RESTART,
+)
 from kvwise.text import template
 
 _MOSTLY_TAKEN = 0.5
-
-
-def _kept(case: Case) -> Hit | None:
-    lines = case.all("vram_kept")
-    return Hit(0.9, tuple(lines[:3])) if lines else None
 
 
 def _taken_before(case: Case) -> Hit | None:
@@ -86,14 +85,14 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "not-recovered",
         "fit-after-leak",
-        _kept,
+        seen("vram_kept", confidence=0.9),
         template(
             "memory of the model before was not released in time, so this one saw less free "
             "memory than there is"
         ),
         (
             remedy("stop the process that holds the memory before the next load"),
-            remedy("restart the server when memory stays taken"),
+            RESTART,
         ),
         memory=True,
         pool=VRAM,
@@ -104,8 +103,8 @@ RULES: tuple[Rule, ...] = (
         _less_than_before,
         _LESS,
         (
-            remedy("end the old process before the next load"),
-            remedy("restart the server when memory stays taken"),
+            END_OLD,
+            RESTART,
         ),
         memory=True,
         pool=VRAM,
@@ -117,7 +116,7 @@ RULES: tuple[Rule, ...] = (
         _TAKEN,
         (
             remedy("see what holds it: nvidia-smi, or kvwise probe"),
-            remedy("end the old process before the next load"),
+            END_OLD,
         ),
         memory=True,
         pool=VRAM,
