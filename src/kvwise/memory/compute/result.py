@@ -20,6 +20,7 @@ from kvwise.memory.compute.families import UNPROVEN
 from kvwise.memory.compute.growing import Mode, layout, reservation
 from kvwise.memory.compute.key import Key
 from kvwise.memory.compute.reserve import batch
+from kvwise.memory.compute.uncollected import uncollected
 from kvwise.memory.context import CELLS, Context
 from kvwise.memory.ledger import Basis, Cache
 from kvwise.memory.placement import HOST, Placement
@@ -67,6 +68,11 @@ def compute(  # noqa: PLR0917  (everything that was resolved, in its order)
 
 @lru_cache(maxsize=KEPT)
 def _result(key: Key) -> ComputeResult:
+    with uncollected():
+        return _found(key)
+
+
+def _found(key: Key) -> ComputeResult:
     try:
         context = as_one(key.model, key.context, key.placement, key.devices)
         found = reservation(
