@@ -6,7 +6,7 @@ Source: src/llama-context.cpp (reserve, graph_reserve, graph_get_cb), b10605.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kvwise import builds
@@ -18,7 +18,7 @@ from kvwise.memory.compute.backend import Backend, never
 from kvwise.memory.compute.builder import Batch, Builder, Unbuildable
 from kvwise.memory.compute.devices import backends_for
 from kvwise.memory.compute.families import BUILDERS, DRAFTS, MTP, Build
-from kvwise.memory.compute.fused import unfused
+from kvwise.memory.compute.fused import Probed, unfused
 from kvwise.memory.compute.graph import Graph
 from kvwise.memory.compute.homes import Homes
 from kvwise.memory.compute.pieces.output import pooling
@@ -87,10 +87,30 @@ def graph_of(job: Job, family: Build, size: Batch) -> Graph:
     """The graph that `family` makes, with those fused operations that stay on; or Unbuildable."""
     builder = assemble(job, family, size)
     if builder.fused_nodes and len(job.backends) > 1:
-        off = unfused(partial(assemble, job, family), job.backends, job.context.n_seq_max)
+        off = unfused(_probed(job, family, builder))
         if off:
             builder = assemble(job, family, size, off)
     return builder.graph
+
+
+def _probed(job: Job, family: Build, builder: Builder) -> Probed:
+    """What decides which fused operations stay on."""
+    return Probed(
+        job.model,
+        without_lengths(job.context),
+        job.placement,
+        tuple((c.role, c.kind, c.type_k, c.type_v, c.layers) for c in job.caches),
+        tuple(job.weights.where.items()),
+        job.backends,
+        tuple(node.op for node, _ in builder.fused_nodes),
+        family,
+        partial(assemble, job, family),
+    )
+
+
+def without_lengths(context: Context) -> Context:
+    """The context, whatever its cells and its batches."""
+    return replace(context, n_ctx=0, n_ctx_seq=0, n_batch=0, n_ubatch=0, n_outputs_max=0, notes=())
 
 
 def assemble(job: Job, family: Build, size: Batch, off: Collection[str] = ()) -> Builder:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 
 from kvwise import builds
 from kvwise.device import Device
 from kvwise.memory import backends
-from kvwise.memory.backends import HOST_ALIGNMENT, kind_of
+from kvwise.memory.backends import HOST_ALIGNMENT, BackendKind, kind_of
 from kvwise.memory.compute.backend import Backend, plain_size
 from kvwise.memory.compute.devices import cuda, cuda_keeps, metal, vulkan
 
@@ -23,7 +23,12 @@ _RULES = {
 
 def backend_of(device: Device, number: int, build: int = builds.OLDEST) -> Backend:
     """The scheduler's view of one device."""
-    kind = kind_of(device)
+    return _backend(kind_of(device), number, build)
+
+
+@lru_cache(maxsize=256)
+def _backend(kind: BackendKind, number: int, build: int) -> Backend:
+    """One and the same for devices of a kind, so that what follows from it can be remembered."""
     asynchronous = backends.asynchronous(kind, build)
     if kind.name in _RULES:
         return Backend(f"GPU{number}", kind.alignment, *_RULES[kind.name], asynchronous)
