@@ -27,10 +27,14 @@ _TRIES = 5
 
 def suits(failure: Failure, engine: Engine) -> bool:
     """Is the failure one of this engine, and of this machine?"""
-    vulkan = os.environ.get("KVWISE_TEST_VULKAN")
-    kind = "vulkan" if vulkan and engine.path == find(vulkan).path else engine.kind
+    kind = "vulkan" if _is_vulkan(engine) else engine.kind
     grouped = failure.memory_group is None or places.memory_groups() is not None
     return kind in failure.engines and failure.live and grouped
+
+
+def _is_vulkan(engine: Engine) -> bool:
+    program = os.environ.get("KVWISE_TEST_VULKAN")
+    return bool(program) and engine.path == find(program).path
 
 
 def run(failure: Failure, engine: Engine, folder: Path) -> tuple[bytes, int]:
@@ -53,8 +57,13 @@ def _run(failure: Failure, engine: Engine, folder: Path) -> tuple[bytes, int, bo
         argv = [*entered, *_argv(failure, engine, failure.model(folder), tuple(words))]
         log = folder / "engine.log"
         limits = Limits(silence_s=60.0, address_space_bytes=failure.address_space)
+        shown = {"GGML_VK_VISIBLE_DEVICES": "0"} if _is_vulkan(engine) else {}  # also the processor
         with Child(
-            argv, log=log, limits=limits, ends_with_stdin=engine.kind == "embedded"
+            argv,
+            log=log,
+            limits=limits,
+            environment=shown,
+            ends_with_stdin=engine.kind == "embedded",
         ) as child:
             _drive(child, failure, engine)
             outcome = child.outcome or child.stop()

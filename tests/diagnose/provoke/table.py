@@ -100,6 +100,16 @@ FAILURES: dict[str, Failure] = {
         "kv-alloc-oom", ("-c", "65536", "-np", "1", "-ngl", "99", "-fit", "off", "--no-warmup"),
         address_space=2048 * MIB, memory=True, engines=VULKAN,
     ),
+    "vulkan-weights": Failure(
+        "weights-oom", (*SMALL, "-ngl", "99", "-fit", "off"), address_space=1000 * MIB,
+        memory=True, engines=VULKAN,
+    ),
+    "vulkan-compute": Failure(
+        "compute-oom",
+        ("-c", "8192", "-ub", "8192", "-b", "8192", "-fa", "off", "-np", "1", "-ngl", "99",
+         "-fit", "off", "--no-warmup"),
+        address_space=1500 * MIB, memory=True, engines=VULKAN,
+    ),
     "fit-out-of-memory": Failure(
         "fit-crash", (*SMALL, "--no-mmap", "--no-repack"), address_space=200 * MIB,
         engines=BINARY, live=False,
