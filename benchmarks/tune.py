@@ -6,12 +6,12 @@
 The first measures every setting of a grid once per round, a few at a time between two evaluations
 of the start, and keeps them (stopped, it goes on where it was). A machine's speed drifts by more
 than what is looked for here, so a setting's time is also kept as a share of the start's beside it.
-The second replays the search over the kept grid. While it tries settings, which lie minutes apart, an
-evaluation draws one of the setting's times with its drift; when it confirms, a few settings side by
-side in rounds, one without. A search is as good as the median share of the setting it recommends
-(its start, where it recommends none) against the best of the grid; it must be within 3 % with at
-most 20 % of the grid's evaluations. That is asked from the start that kvwise takes, and from one
-drawn at random.
+The second replays the search over the kept grid. While it tries settings, which lie minutes apart,
+an evaluation draws one of the setting's times with its drift; when it confirms, a few settings
+side by side in rounds, one without. A search is as good as the median share of the setting it
+recommends (its start, where it recommends none) against the best of the grid; it must be within 3
+% with at most 20 % of the grid's evaluations. That is asked from the start that kvwise takes, and
+from one drawn at random.
 """
 
 from __future__ import annotations
