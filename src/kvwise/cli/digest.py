@@ -149,6 +149,11 @@ class _Asked:
         value = self.options[option]
         return value if value is not None else self.before.about.get(setting, usual)
 
+    def engine(self) -> str:
+        """As the line says, else what the folder was made with, if that is still there."""
+        before = self.before.engine
+        return self.text("engine") or (before if Path(before).is_file() else "")
+
     def ray(self) -> str | None:
         """The address behind `--on ray:`. Raises UsageError."""
         on = self.text("on")
@@ -224,7 +229,7 @@ def _run(printer: Printer, asked: _Asked) -> int:
     from kvwise.digest.sources import sources  # noqa: PLC0415
     from kvwise.engine.find import find  # noqa: PLC0415
 
-    engine = find(asked.text("engine") or None)
+    engine = find(asked.engine() or None)
     model, settings, threads = _settings(printer, asked, engine)
     planned = bool(asked.options["dry_run"] or asked.options["explain"])
     with ExitStack() as stack:
@@ -262,7 +267,7 @@ def _settings(printer: Printer, asked: _Asked, engine: Engine) -> tuple[Model, S
     from kvwise.digest.fitting import settings as settings_of  # noqa: PLC0415
     from kvwise.probe.cores import cores as physical_cores  # noqa: PLC0415
 
-    ref, reading = read_launch(asked.words, asked.embed_model, asked.text("engine") or None)
+    ref, reading = read_launch(asked.words, asked.embed_model, asked.engine() or None)
     model = model_of(ref)
     model_file(model, "digest runs the real model: give a .gguf file on this machine")
     launch = with_model(reading.launch, ref, model)

@@ -161,7 +161,9 @@ def open_shelf(folder: Path, session: Session, *, fresh: bool = False) -> Shelf:
     shelf = Shelf(folder)
     try:
         shelf.agree(session.about(), fresh=fresh)
-        shelf.used_model(str(Path(session.model.path).resolve()))
+        engine = session.engine
+        path = engine.path if engine.kind == "binary" and not session.asked.servers else ""
+        shelf.used(str(Path(session.model.path).resolve()), str(path and Path(path).resolve()))
     except BaseException:
         shelf.close()
         raise

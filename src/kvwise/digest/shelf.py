@@ -26,7 +26,7 @@ T = TypeVar("T")
 NAME = "digest.db"
 _HEAD = 48  # characters by which a known chunk is looked for
 
-_MODEL = "@model"  # a row of `about` that decides nothing
+_MODEL, _ENGINE = "@model", "@engine"  # rows of `about` that decide nothing: where these lay
 
 SETTINGS = {
     "embedding model": phrase("embedding model"),
@@ -112,12 +112,19 @@ class Shelf(Store):
 
     def about(self) -> dict[str, Any]:
         """Names and values; empty for a new file."""
-        rows = self.rows("SELECT * FROM about WHERE name <> ?", _MODEL)
+        rows = self.rows("SELECT * FROM about WHERE name NOT IN (?, ?)", _MODEL, _ENGINE)
         return {row["name"]: self._value(row["value"]) for row in rows}
 
     def model(self) -> str:
         """Where the embedding model lay when it was last used; empty if that is not known."""
-        rows = self.rows("SELECT value FROM about WHERE name = ?", _MODEL)
+        return self._place(_MODEL)
+
+    def engine(self) -> str:
+        """Where the engine lay, a llama-server; empty if it was another or is not known."""
+        return self._place(_ENGINE)
+
+    def _place(self, name: str) -> str:
+        rows = self.rows("SELECT value FROM about WHERE name = ?", name)
         return str(self._value(rows[0]["value"])) if rows else ""
 
     def _value(self, text: object) -> Any:
@@ -126,11 +133,14 @@ class Shelf(Store):
         except (ValueError, RecursionError):
             raise self.damaged(phrase("how it was made")) from None
 
-    def used_model(self, path: str) -> None:
-        """Remember where the embedding model is; it decides no vector."""
-        if path != self.model():
-            with self.transaction() as db:
-                db.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (_MODEL, json.dumps(path)))
+    def used(self, model: str, engine: str) -> None:
+        """Remember where model and engine are; it decides no vector."""
+        for name, path in ((_MODEL, model), (_ENGINE, engine)):
+            if path != self._place(name):
+                with self.transaction() as db:
+                    db.execute(
+                        "INSERT OR REPLACE INTO about VALUES (?, ?)", (name, json.dumps(path))
+                    )
 
     def agree(self, about: Mapping[str, Any], *, fresh: bool = False) -> None:
         """Take `about` for a new file; raises UsageError when the file has something else, unless
@@ -354,6 +364,7 @@ class Remembered:
 
     about: Mapping[str, Any]
     model: str = ""
+    engine: str = ""
 
     @classmethod
     def of(cls, folder: Path) -> Remembered:
@@ -361,4 +372,4 @@ class Remembered:
         if not (folder / NAME).is_file():
             return cls({})
         with Shelf(folder) as shelf:
-            return cls(shelf.about(), shelf.model())
+            return cls(shelf.about(), shelf.model(), shelf.engine())
