@@ -1,11 +1,13 @@
 """Estimates of compute buffers with the truth known: one architecture after the other left out.
 
-    python benchmarks/estimate.py [--cells N] [--jobs N] [--out FILE] [ARCHITECTURE or MODEL ...]
+    python benchmarks/estimate.py [--cells N] [--seed N] [--jobs N] [--out FILE]
+                                  [ARCHITECTURE or MODEL ...]
 
 For every model of the zoo the graph of its architecture is put out of sight, and with it those of
 all architectures whose graph is made by the same function with the same options (its twins); what
 `estimate` then says of N of its measured configurations is compared with what llama.cpp's own pass
-said. Contexts of MTP layers and processor-specific buffers are left out.
+said. Without a seed the configurations lie evenly over all, with one they are drawn. Contexts of
+MTP layers and processor-specific buffers are left out.
 
 - exact: to the byte; within: 2 % or 4 MiB; under: below the truth by more than 1 % and 2 MiB;
   below: by more than 1 %
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import random
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -83,12 +86,12 @@ def _alike(a: object, b: object) -> bool:
     return a is b
 
 
-def left_out(name: str, cells: int) -> list[Buffer]:
+def left_out(name: str, cells: int, seed: int | None = None) -> list[Buffer]:
     """Buffers of `cells` configurations of a model, its architecture and twins unknown."""
     model = describe(open_header(str(ZOO / "models" / f"{name}.json.gz")))
     without = twins(model.architecture)
     found: list[Buffer] = []
-    for config, result in picked(name, cells):
+    for config, result in picked(name, cells, seed):
         work = resolved(model, config)
         made = estimate(work, batch(model, work.context), without=without)
         way = _way(model, without)
@@ -102,8 +105,8 @@ def left_out(name: str, cells: int) -> list[Buffer]:
     return found
 
 
-def picked(name: str, cells: int) -> Iterator[tuple[Row, Row]]:
-    """That many measured configurations, evenly out of all."""
+def picked(name: str, cells: int, seed: int | None) -> Iterator[tuple[Row, Row]]:
+    """That many measured configurations, evenly out of all or drawn."""
     data = json.loads(gzip.decompress((ZOO / "golden" / f"{name}.json.gz").read_bytes()))
     rows = []
     for row in data["results"]:
@@ -111,6 +114,9 @@ def picked(name: str, cells: int) -> Iterator[tuple[Row, Row]]:
         if row["result"]["ok"] and not config["extra_bufts"] and not config["mtp"]:
             rows.append((config, row["result"]))
     count = min(cells, len(rows))
+    if seed is not None:
+        yield from random.Random(f"{seed} {name}").sample(rows, count)
+        return
     yield from (rows[number * len(rows) // count] for number in range(count))
 
 
@@ -167,12 +173,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--cells", type=int, default=5)
+    parser.add_argument("--seed", type=int)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     buffers: list[Buffer] = []
     with ProcessPoolExecutor(args.jobs) as pool:
-        tasks = pool.map(partial(left_out, cells=args.cells), names_of(args.names))
+        tasks = pool.map(partial(left_out, cells=args.cells, seed=args.seed), names_of(args.names))
         for number, more in enumerate(tasks, 1):
             buffers += more
             print(f"\r{number} models, {len(buffers)} buffers", end="", file=sys.stderr)

@@ -18,13 +18,14 @@ from kvwise.memory.compute.bound import bound
 from kvwise.memory.context import resolve
 from kvwise.memory.placement import HOST, place, select
 from kvwise.memory.zoo_config import read_config
-from report import golden, measured
+from report import ZOO, golden, measured
 
 SAMPLE = (
     "tiny-llama", "tiny-qwen3vlmoe", "tiny-gemma3", "tiny-deepseek", "tiny-jamba", "tiny-bitnet",
-    "tiny-qwen35", "tiny-minimax-01", "tiny-bert", "tiny-mpt", "tiny-qwen3tts",
+    "tiny-qwen35", "tiny-minimax-01", "tiny-bert", "tiny-mpt", "tiny-qwen3tts", "tiny-t5",
+    "tiny-mistral4", "tiny-gemma4", "tiny-mamba", "tiny-falcon-h1",
 )  # fmt: skip
-CONTEXTS, UBATCHES = (512, 4096, 40_960), (32, 128, 512, 2048)
+CONTEXTS, UBATCHES = (512, 4096, 40_960), (16, 32, 128, 512, 2048)
 
 
 def told(model: Model, config: dict[str, Any], **changes: Any) -> tuple[list[int] | None, Any]:
@@ -45,9 +46,7 @@ def exceeded(names: list[str], every: int) -> Iterator[str]:
         if number % every or config["mtp"]:
             continue
         most, _ = told(model, config)
-        if most is None:
-            assert model.has_encoder
-            continue
+        assert most is not None
         for device, truth in measured(result).items():
             if truth > most[device]:
                 yield f"{name} [{device}] {most[device]} < {truth}: {config}"
@@ -59,25 +58,39 @@ def test_no_measured_buffer_is_larger_than_its_bound() -> None:
 
 @pytest.mark.slow
 def test_no_measured_buffer_of_all_is_larger_than_its_bound() -> None:
-    assert list(exceeded([], every=5)) == []
+    assert list(exceeded([], every=1)) == []
 
 
-@pytest.mark.parametrize("name", SAMPLE)
-def test_no_reserved_buffer_is_larger_over_contexts_batches_and_outputs(name: str) -> None:
+def reserved_over(name: str, cells: int) -> Iterator[str]:
+    """Reserved buffers larger than their bound, over contexts, micro-batches and outputs."""
     chosen = random.Random(name)
-    cells = [(model, config) for _, model, config, _ in golden([name]) if not config["mtp"]]
-    for model, config in chosen.sample(cells, 4):
+    configs = [(model, config) for _, model, config, _ in golden([name]) if not config["mtp"]]
+    for model, config in chosen.sample(configs, min(cells, len(configs))):
         n_ubatch = chosen.choice(UBATCHES)
         n_outputs = chosen.choice((1, 16, n_ubatch))
         changes = {"n_ctx": chosen.choice(CONTEXTS), "n_ubatch": n_ubatch}
         try:
             most, resolved = told(model, config, n_outputs_max=n_outputs, **changes)
-            exact = compute(*resolved).by_buffer
+            exact = compute(*resolved)
         except KvwiseError:
             continue
+        if exact.basis != "computed":
+            continue
         assert most is not None
-        for device, size in exact.items():
-            assert size <= most[device], (config, changes, n_outputs, device)
+        for device, size in exact.by_buffer.items():
+            if size > most[device]:
+                yield f"{name} [{device}] {most[device]} < {size}: {config} {changes} {n_outputs}"
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_no_reserved_buffer_is_larger_over_contexts_batches_and_outputs(name: str) -> None:
+    assert list(reserved_over(name, cells=4)) == []
+
+
+@pytest.mark.slow
+def test_no_reserved_buffer_of_any_model_is_larger() -> None:
+    names = sorted(path.name.removesuffix(".json.gz") for path in (ZOO / "golden").glob("*.gz"))
+    assert [each for name in names for each in reserved_over(name, cells=6)] == []
 
 
 def test_there_is_no_bound_without_a_graph() -> None:

@@ -21,8 +21,9 @@
     curve.py      peaks between two runs of a tape, to the byte
     estimate.py   an upper estimate where no graph is known
     nearest.py    the known graphs that fit an unknown model's weights best
-    closed.py     a closed form where none is near
+    closed.py     a closed form where none is near; closed_parts.py: what each layer adds to it
     bound.py      the same with room for what it misses: never less than the exact figure, at once
+    uncollected.py  no search for garbage while a graph is made
 
 How to add an architecture: find its graph in llama.cpp's src/models/NAME.cpp. If it is a plain
 decoder, add a row to the nearest module of families/ with the options of pieces/decoder.py.

@@ -8,26 +8,26 @@ Source: the rules of docs on the compute buffer (memory-rules, sections "Compute
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kvwise.gguf.model import Model
 from kvwise.memory.compute.builder import Batch, kind_named
+from kvwise.memory.compute.closed_parts import (
+    F32_SIZE,
+    PLAIN,
+    Part,
+    Widths,
+    parts_of,
+    takes_over,
+    widths_of,
+    with_half,
+)
 from kvwise.memory.compute.devices.cuda import OFFLOAD_BATCH, ROW_PADDING
-from kvwise.memory.compute.nearest import result_width
 from kvwise.memory.compute.reserve import Job
 from kvwise.memory.ledger import Cache
 from kvwise.memory.legality import DECAYING
 from kvwise.memory.placement import HOST
-
-F32_SIZE = 4
-INDEXED = 4
-"""Copies of an indexer's scores that are alive at once."""
-
-BIASED = 5
-"""The same of scores with a bias by position."""
 
 JOINED = 3
 """Copies of the inputs of all layers: looked up, projected, and both together in another order."""
@@ -35,35 +35,16 @@ JOINED = 3
 STREAMS = 3
 """Copies of the residual stream that are alive at once, at most, in most graphs."""
 
-MIN_ROTATION = 64
-_PLAIN = frozenset({"f32", "f16", "bf16"})
-_COMMON = frozenset({64, 80, 96, 112, 128, 256})
-"""Head sizes that flash attention of every kind of GPU knows."""
+FETCHED = 4
+"""As many more where layers or their caches lie on the host: copies come and go between them."""
 
+DECAYED = 4
+"""Tables of decay between all tokens, and what is made with them."""
+
+MIN_ROTATION = 64
 _NEVER = 1 << 62
 
-_LAYER = re.compile(r"^(?:blk|enc\.blk|dec\.blk|convnext|posnet)\.(\d+)\.(.+)$")
 _LOOKED_UP = frozenset({"token_embd.weight", "per_layer_token_embd.weight"})
-_ATTENTION = re.compile(r"attn|indexer|cross")
-_STATE = re.compile(r"ssm|time_mix|shortconv|channel_mix|linear|conv")
-
-
-Seen = tuple[tuple[int, int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What one part of a layer makes on a backend.
-
-    Bytes per token, bytes whatever the batch, bytes per pair of tokens, and of each cache that it
-    looks at (its number, bytes per cell, bytes per cell of a sequence and token).
-    """
-
-    home: int
-    per_token: int
-    fixed: int = 0
-    square: int = 0
-    seen: Seen = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +57,7 @@ class Closed:
     n_gpu: int
     parts: tuple[Part, ...]
     stream: int  # bytes per token of the residual stream
+    streams: int  # how often it stands beside a part
     logits: int  # bytes per row
     output: int  # the backend that makes the logits
     taken_over: int  # rows from which on the first GPU makes them
@@ -88,7 +70,11 @@ class Closed:
     looked_up: int  # bytes per token on the host
     everywhere: int  # bytes per token that stand on every backend
     bias: int  # bytes per cell or token of the batch and token, on the host
+    buckets: int  # the same on each GPU, for each copy: layers look it up each for itself
     staged: int
+    lent: tuple[tuple[int, int, int], ...]  # backend, cache of another one, bytes per cell
+    chosen: tuple[int, ...]  # bytes per token and backend that indexers put their choice into
+    handed: int  # bytes per token that one GPU hands on to the next, once per copy
     copies: int
 
     def at(self, batch: Batch, cells: Sequence[tuple[int, int]]) -> list[int]:
@@ -102,7 +88,7 @@ class Closed:
                 one, whole = cells[cache]
                 size += per_cell * whole + per_pair * one * tokens
             found[part.home] = max(found[part.home], size)
-        found = [size + STREAMS * stream if size else 0 for size in found]
+        found = [size + self.streams * stream if size else 0 for size in found]
         rows = batch.n_outputs if self.picks else tokens
         home = 0 if rows >= self.taken_over else self.output
         # logits fit into no gap of the layers before: they come behind what is left of the last one
@@ -116,12 +102,18 @@ class Closed:
         joined = JOINED * beside * (2 if self.copies > 1 else 1)
         found = [size + joined if size else 0 for size in found]
         if self.bias:
-            most = max((one for one, _ in cells), default=0)
-            found[n_gpu] += self.bias * max(most, tokens) * tokens
+            pairs = max((tokens, *(one for one, _ in cells))) * tokens
+            looked = self.buckets * pairs * self.copies
+            found = [size + looked if size else 0 for size in found[:n_gpu]] + found[n_gpu:]
+            found[n_gpu] += self.bias * pairs
         if n_gpu and found[0]:
             found[0] += self.staged
-        if self.copies > 1:  # every input, and what one GPU hands to the next
-            inputs = (inputs + 2 * stream) * self.copies
+        found = [size + tokens * more if size else 0
+                 for size, more in zip(found, self.chosen, strict=True)]  # fmt: skip
+        for home, cache, per_cell in self.lent:
+            found[home] += per_cell * cells[cache][1] * self.copies
+        if self.copies > 1:
+            inputs = (inputs + self.handed * tokens) * self.copies
         return [size + inputs if size else 0 for size in found]
 
 
@@ -139,33 +131,41 @@ def form(job: Job) -> Closed:
     """What does not change with lengths, micro-batch and outputs."""
     model, placement = job.model, job.placement
     n_gpu = placement.n_gpu
-    output = n_gpu if placement.output == HOST else placement.output
-    over = output == n_gpu and _takes_over(job)
+    output = _output_home(job)
+    over = output == n_gpu and takes_over(job)
     of_layers = _inputs_of_layers(model)
     mask = 2 if job.context.flash_attn else 4
     kv = [(number, c) for number, c in enumerate(job.caches) if c.kind == "kv"]
     per_token = 4 * model.n_pos_per_embd + 64 + 16 * len(kv)
     if not job.context.flash_attn:
         per_token += sum(8 * max(cache.v_row, default=0) for _, cache in kv)
-    # tables of decay between all tokens, on the host and wherever they are used
-    decays = 2 * max(model.n_head) * F32_SIZE if model.architecture in DECAYING else 0
+    encoded = model.n_ctx_train if model.has_encoder else 0
+    per_token += encoded * mask
+    # tables of decay between all tokens, on the host and wherever they are used: with the scores
+    decays = DECAYED * max(model.n_head) * F32_SIZE if model.architecture in DECAYING else 0
+    widths, normed = widths_of(job)
     return Closed(
         n_gpu=n_gpu,
-        parts=tuple(dict.fromkeys(_parts(job))),
+        parts=tuple(dict.fromkeys(parts_of(job, widths, normed))),
         stream=model.n_embd * F32_SIZE,
-        logits=(_n_vocab(model) + 2 * model.n_embd) * F32_SIZE,
+        streams=STREAMS + FETCHED * _fetches(job),
+        logits=(_logits(model) + 2 * model.n_embd) * F32_SIZE,
         output=output,
         taken_over=OFFLOAD_BATCH if over else _NEVER,
         picks=model.causal_attn,
         input_per_token=per_token,
-        input_fixed=_rotations(job),
+        input_fixed=_rotations(job) + encoded * model.n_embd_inp * F32_SIZE,
         masks=tuple((number, mask) for number, _ in kv),
         rows=tuple((n, 8) for n, c in enumerate(job.caches) if c.kind != "kv"),
         square=(0 if job.caches else 2 * mask) + decays,
         looked_up=(model.n_embd_inp + model.n_embd * _tables(model) + of_layers) * F32_SIZE,
         everywhere=of_layers * F32_SIZE,
-        bias=2 * max(model.n_head) * F32_SIZE if model.has_encoder else 0,
+        bias=(2 * max(model.n_head) + 1) * F32_SIZE if model.has_encoder else 0,
+        buckets=_buckets(model, n_gpu),
         staged=_staged(job) if n_gpu else 0,
+        lent=tuple(_lent(job)),
+        chosen=_chosen(job),
+        handed=_handed(model, widths),
         copies=placement.sched_copies,
     )
 
@@ -179,7 +179,7 @@ def _tables(model: Model) -> int:
 def _rotations(job: Job) -> int:
     """Matrices that turn what quantized caches hold: as wide as a power of two in the head."""
     head = max(job.model.n_embd_head_k(), MIN_ROTATION)
-    turned = sum(c.kind == "kv" and c.type_k not in _PLAIN for c in job.caches)
+    turned = sum(c.kind == "kv" and c.type_k not in PLAIN for c in job.caches)
     return turned * (head * head + MIN_ROTATION * MIN_ROTATION) * F32_SIZE
 
 
@@ -190,118 +190,87 @@ def _inputs_of_layers(model: Model) -> int:
     return max(whole, model.n_embd_per_layer * model.n_layer)
 
 
-def _takes_over(job: Job) -> bool:
-    """The first GPU takes work of host weights when the batch is large."""
-    return job.context.op_offload and bool(job.placement.n_gpu) and job.backends[0].asynchronous
+def _handed(model: Model, widths: Widths) -> int:
+    """The residual stream and what is half done at the border: a state's input, an indexer's."""
+    state = max((width for (_, part, _), width in widths.items() if part == "state"), default=0)
+    lanes = _lanes(model)
+    streams = 2 + 2 * bool(model.indexer_n_head) + (2 * lanes if lanes > 1 else 0)
+    return streams * model.n_embd * F32_SIZE + with_half(state)
 
 
-def _parts(job: Job) -> Iterator[Part]:
-    """Each part (attention, feed-forward, state) of each layer, wherever it may be made."""
+def _fetches(job: Job) -> bool:
+    """Whether GPUs read what lies on the host, in every layer or some."""
+    away = not job.context.offload_kqv or HOST in job.placement.layers
+    return away and bool(job.placement.n_gpu)
+
+
+def _output_home(job: Job) -> int:
+    """The backend that makes the logits: where their matrix is, which may be the embeddings'."""
+    where, placement = job.weights.where, job.placement
+    device = where.get("output.weight", where.get("token_embd.weight", placement.output))
+    return placement.n_gpu if device == HOST else device
+
+
+def _buckets(model: Model, n_gpu: int) -> int:
+    """Bytes per pair that the layers of a decoder with a bias by position copy to a GPU.
+
+    Each looks the distances up for itself. Where only the first layer has a table, all scores cross
+    over to its GPU, with the values that they weigh.
+    """
+    if not model.has_encoder:
+        return 0
+    crossing = 2 * max(model.n_head) if n_gpu > 1 else 0
+    return model.dec_n_layer * F32_SIZE * (1 + crossing)
+
+
+def _lanes(model: Model) -> int:
+    """Residual streams side by side (AltUp, hyper-connections)."""
+    joined = model.header.by_name.get("altup_proj.weight")
+    return max(1, model.dsv4_hc_mult, 0 if joined is None else joined.shape[-1] + 1)
+
+
+def _chosen(job: Job) -> tuple[int, ...]:
+    """A column for the choice of each layer with an indexer: all of them stand from the start."""
     model, n_gpu = job.model, job.placement.n_gpu
-    widths: dict[tuple[int, str, int], int] = defaultdict(int)
-    for name, device in job.weights.where.items():
-        match = _LAYER.match(name)
-        row = model.header.by_name.get(name)
-        if match is None or row is None or len(row.shape) < 2:
+    found = [0] * (n_gpu + 1)
+    for home in job.placement.layers[: model.n_layer] if model.indexer_n_head else ():
+        for backend in {n_gpu, 0} if home == HOST else {home}:
+            found[backend] += model.indexer_top_k * F32_SIZE
+    return tuple(found)
+
+
+def _lent(job: Job) -> Iterator[tuple[int, int, int]]:
+    """Caches that layers without one of their own read from another backend: each looks at its
+    own view, and each view is copied."""
+    model, placement = job.model, job.placement
+    for layer in range(model.n_layer):
+        if model.has_kv(layer):
             continue
-        part = "ffn"
-        if _STATE.search(match[2]):
-            part = "state"
-        elif _ATTENTION.search(match[2]):
-            part = "attention"
-        home = n_gpu if device == HOST else device
-        widths[int(match[1]), part, home] += result_width(row, model)
-    for (layer, part, home), width in widths.items():
-        made = Part(home, width * F32_SIZE + width * F32_SIZE // 2)
-        if part == "attention":
-            made = _attention(job, layer, home, width * F32_SIZE)
-        elif part == "state":
-            states = 4 * (model.n_embd_r + model.n_embd_s) * job.context.n_seq_max * F32_SIZE
-            made = replace(made, fixed=states)
-        yield from _placed(job, layer, part, made)
+        here = placement.n_gpu if placement.layers[layer] == HOST else placement.layers[layer]
+        for number, cache in enumerate(job.caches):
+            owner = max(cache.layers, default=layer)
+            if cache.kind != "kv" or model.is_swa(owner) != model.is_swa(layer):
+                continue
+            there = placement.layers[owner] if job.context.offload_kqv else HOST
+            if (placement.n_gpu if there == HOST else there) != here:
+                place = cache.layers.index(owner)
+                rows = ((cache.k_row[place], cache.type_k), (cache.v_row[place], cache.type_v))
+                yield here, number, sum(kind_named(k).row_bytes(row) for row, k in rows if row)
 
 
-def _placed(job: Job, layer: int, part: str, made: Part) -> Iterator[Part]:
-    """The part where its weights are, and wherever else it may be made."""
-    n_gpu, home = job.placement.n_gpu, made.home
-    yield made
-    if not n_gpu:
-        return
-    if home == n_gpu and _takes_over(job):  # the next layer's copies come before these go
-        twice = tuple((cache, 2 * size, each) for cache, size, each in made.seen)
-        yield replace(made, home=0, seen=twice)
-    elif home == n_gpu:  # what has no weights may stand on the GPU beside it
-        yield replace(made, home=0, seen=())
-    elif HOST in job.placement.layers:
-        yield replace(made, home=n_gpu, seen=())
-    if part == "attention" and home != n_gpu and _attends_on_host(job, layer, home):
-        yield replace(made, home=n_gpu)
-
-
-def _attends_on_host(job: Job, layer: int, home: int) -> bool:
-    """The cache is there, or the GPU cannot do flash attention on such heads."""
-    if not job.context.offload_kqv:
-        return True
-    model = job.model
-    sizes = {model.n_embd_head_k(layer), model.n_embd_head_v(layer)}
-    common = len(sizes) == 1 and sizes <= _COMMON
-    return job.context.flash_attn and job.backends[home].asynchronous and not common
-
-
-def _attention(job: Job, layer: int, home: int, per_token: int) -> Part:
-    """With attention scores where there is no flash attention, and copies of K and V."""
-    model, context = job.model, job.context
-    kept = [(n, c) for n, c in enumerate(job.caches) if c.kind == "kv" and layer in c.layers]
-    heads = model.n_head[layer] if layer < len(model.n_head) else 1
-    flash = context.flash_attn and not model.has_encoder
-    per_pair = 0 if flash else heads * F32_SIZE
-    if model.indexer_n_head:  # it looks at every cell before attention does
-        per_pair += INDEXED * F32_SIZE
-    if model.has_encoder:
-        # T5 adds a bias to the scores and attends to the encoder's whole output
-        per_pair = BIASED * heads * F32_SIZE
-        per_token += per_pair * model.n_ctx_train
-    if flash:
-        per_token += heads * model.n_embd_head_v(layer) * F32_SIZE
-    if model.is_mla:  # queries in the space of the compressed keys
-        per_token += heads * (model.n_lora_kv + model.n_rot()) * F32_SIZE
-    seen = []
-    for number, cache in kept:
-        copied = 0 if not flash and context.offload_kqv else _copies(job, cache, layer)
-        values = 0 if flash else model.n_embd_v_gqa(layer) * F32_SIZE
-        seen.append((number, copied + values, per_pair))
-    square = 0 if kept or model.has_encoder else per_pair  # within the batch
-    return Part(home, per_token, square=square, seen=tuple(seen))
-
-
-def _copies(job: Job, cache: Cache, layer: int) -> int:
-    """Bytes per cell of a layer's K and V once more: in f16 for flash attention, as they are from
-    the host."""
-    context = job.context
-    place = cache.layers.index(layer)
-    rows = (cache.k_row[place], cache.v_row[place])
-    copied = 0
-    for row, kind in zip(rows, (cache.type_k, cache.type_v), strict=True):
-        if not row:
-            continue
-        if kind != "f16" and context.flash_attn:
-            copied += 2 * row
-        if not context.offload_kqv or job.placement.layers[layer] == HOST:
-            copied += kind_named(kind).row_bytes(row)
-    return copied
-
-
-def _n_vocab(model: Model) -> int:
-    for name in ("output.weight", "token_embd.weight"):
-        row = model.header.by_name.get(name)
-        if row is not None and len(row.shape) > 1:
-            return row.shape[1]
-    return model.n_vocab
+def _logits(model: Model) -> int:
+    """Elements per row; an output smaller than the vocabulary is filled up, which takes both."""
+    table = model.header.by_name
+    widths = [row.shape[1] for name in ("output.weight", "token_embd.weight")
+              if (row := table.get(name)) is not None and len(row.shape) > 1]  # fmt: skip
+    if not widths:
+        return model.n_vocab
+    return 2 * widths[-1] if widths[0] < widths[-1] else widths[0]
 
 
 def _staged(job: Job) -> int:
     """The largest host weights that the first GPU brings over for a large batch."""
-    if not _takes_over(job):
+    if not takes_over(job):
         return 0
     table = job.model.header.by_name
     sizes = sorted(

@@ -20,13 +20,16 @@ MARGIN = 19
 SMALL = 4 * MIB
 """Thousandths and bytes by which a near graph's figure is raised, at most."""
 
+STREAMS = 2
+"""Copies of the residual stream that a near graph may lack: scales and sums have no weights."""
+
 ALIVE = 4
 """Results of unknown parts that may stand beside the known ones at once."""
 
 STRANGE = 2
 """A closed form is raised by one part of so many: what no graph is near to has parts of its own.
 
-These three and `nearest.SHARE` were chosen by leaving out one architecture after the other, with
+These and `nearest.SHARE` were chosen by leaving out one architecture after the other, with
 all that are made the same way (benchmarks/estimate.py, docs/estimates.md).
 """
 
@@ -59,6 +62,6 @@ def apart(job: Job, batch: Batch) -> list[int]:
 
 
 def _roomy(job: Job, batch: Batch, size: int) -> int:
-    """Room for one more copy of the residual stream, as far as the figure stays close."""
-    stream = job.model.n_embd * batch.n_tokens * F32_SIZE
+    """Room for more of the residual stream, as far as the figure stays close."""
+    stream = STREAMS * job.model.n_embd * batch.n_tokens * F32_SIZE
     return size + min(stream, max(size * MARGIN // 1000, SMALL))

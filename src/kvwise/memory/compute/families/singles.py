@@ -32,13 +32,9 @@ def _qwen3vl(b: Builder) -> None:
     for il in range(b.n_layer):
         x = layer(b, x, il, how)
     cur = output.logits(b, output.final_norm(b, x), bias=False)
-    missing = b.need_top("token_embd.weight").ne[1] - cur.ne[0]
-    if missing < 0:
+    if cur.ne[0] > b.need_top("token_embd.weight").ne[1]:
         raise Unbuildable("the output is larger than the vocabulary")
-    if missing:
-        filler = ops.scale(ops.view_1d(b.need_top("output_norm.weight"), 1))
-        cur = ops.concat(ops.repeat(filler, missing, cur.ne[1]), cur, 0)
-    output.hand_out(b, cur)
+    output.hand_out(b, output.filled(b, cur))
 
 
 def _cogvlm(b: Builder) -> None:

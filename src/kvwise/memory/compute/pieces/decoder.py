@@ -295,7 +295,7 @@ def finish(b: Builder, x: Tensor, how: Decoder) -> None:
     if how.output == "embeddings":
         cur = ops.mul_mat(b.need_top("token_embd.weight"), cur)
     else:
-        cur = output.logits(b, cur)
+        cur = output.filled(b, output.logits(b, cur))
     if how.logit_scale == "always" or (how.logit_scale == "given" and model.f_logit_scale):
         cur = ops.scale(cur)
     if how.soft_cap == "always" or (how.soft_cap == "given" and model.f_final_logit_softcapping):

@@ -38,6 +38,16 @@ def output_matrix(b: Builder) -> Tensor:
     return b.tied_output() if own is None else own
 
 
+def filled(b: Builder, cur: Tensor) -> Tensor:
+    """Logits of an output smaller than the vocabulary, filled up with minus infinity."""
+    table, like = b.top("token_embd.weight"), b.top("output_norm.weight")
+    missing = 0 if table is None else table.ne[1] - cur.ne[0]
+    if missing <= 0 or like is None:
+        return cur
+    filler = ops.scale(ops.view_1d(like, 1))
+    return ops.concat(ops.repeat(filler, missing, cur.ne[1]), cur, 0)
+
+
 def hand_out(b: Builder, x: Tensor) -> None:
     """`x` are the logits: the end of a graph."""
     b.outputs.append(x)
