@@ -28,6 +28,9 @@ ROOM = MIB
 """Bytes that small parts may take beside what the form adds up, and one more residual stream, for
 each copy of the inputs."""
 
+ODDS = 32
+"""One part of so many for gaps between blocks that no later tensor fits into."""
+
 
 def bound(  # noqa: PLR0917  (the order of `compute`)
     model: Model,
@@ -46,7 +49,8 @@ def bound(  # noqa: PLR0917  (the order of `compute`)
     found = _form(Key.of(model, without_lengths(context), placement, caches, launch, devices))
     size = batch(model, context)
     room = (ROOM + found.stream * size.n_tokens) * found.copies
-    return [each + room if each else 0 for each in found.at(size, cells_of(caches))]
+    made = found.at(size, cells_of(caches))
+    return [each + each // ODDS + room if each else 0 for each in made]
 
 
 @lru_cache(maxsize=256)
