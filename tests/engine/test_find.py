@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -174,3 +175,12 @@ def test_only_a_binary_can_be_asked_about_gpus(
         assert for_gpus("embedded") is None
     with pytest.raises(UsageError, match="not a program"):
         for_gpus("/no/such/server")
+
+
+def test_a_plan_without_an_engine_loads_no_reader_of_logs() -> None:
+    code = (
+        "import sys, kvwise.cli.plan, kvwise.cli._planning, kvwise.results\n"
+        "print(sorted({'kvwise.engine.log', 'importlib.metadata'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

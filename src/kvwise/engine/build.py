@@ -49,16 +49,27 @@ def build_here(wanted: str | None = None) -> Here | None:
 
 
 def _embedded() -> Here | None:
-    """From the package's folder of metadata; importing importlib.metadata would take longer."""
+    version = embedded_version() or ""
+    number = version.rsplit(".", 1)[-1]
+    return Here(builds.name(int(number)), f"{_PACKAGE} {version}") if number.isdigit() else None
+
+
+def embedded_version() -> str | None:
+    """The version of the embedded engine's package, None where there is none.
+
+    From the package's folder of metadata; importing importlib.metadata would take longer.
+    """
     spec = find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
         return None
     for folder in Path(spec.origin).parent.parent.glob(f"{_PACKAGE}-*.dist-info"):
-        version = folder.name.removeprefix(f"{_PACKAGE}-").removesuffix(".dist-info")
-        number = version.rsplit(".", 1)[-1]
-        if number.isdigit():
-            return Here(builds.name(int(number)), f"{_PACKAGE} {version}")
-    return None
+        return folder.name.removeprefix(f"{_PACKAGE}-").removesuffix(".dist-info")
+    from importlib import metadata  # noqa: PLC0415  (17 ms, and hardly ever needed)
+
+    try:
+        return metadata.version(_PACKAGE)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _in_folder(path: Path) -> Path | None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from kvwise.device import Device
 from kvwise.engine.find import Engine
-from kvwise.engine.process import clean_environment
+from kvwise.engine.limits import clean_environment
 from kvwise.errors import EngineError
 from kvwise.units import MIB
 

@@ -8,18 +8,17 @@ Its build may be 0: llama.cpp compiled outside a repository does not know its ow
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 import re
 import shutil
 import subprocess
 from dataclasses import asdict, dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from kvwise.engine.process import clean_environment
+from kvwise.engine.build import embedded_version
+from kvwise.engine.limits import clean_environment
 from kvwise.errors import EngineError, UsageError
 from kvwise.launch import Launch
 from kvwise.paths import cache_dir
@@ -145,9 +144,9 @@ def for_gpus(wanted: str | None = None) -> Engine | None:
 def embedded() -> Engine | None:
     """xllamacpp, if it is installed. Its build is the last part of its version, because the
     library itself reports build 0."""
-    if importlib.util.find_spec("xllamacpp") is None:
+    version = embedded_version()
+    if version is None:
         return None
-    version = metadata.version("xllamacpp")
     number = version.rsplit(".", 1)[-1]
     return Engine("embedded", build=f"b{number}" if number.isdigit() else None, version=version)
 
