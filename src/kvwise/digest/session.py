@@ -132,6 +132,11 @@ class Session:
             "chunk prefix": self.asked.chunk_prefix,
         }
 
+    def engine_place(self) -> str:
+        """Where a llama-server lies that we started; empty for any other engine."""
+        ours = self.engine.kind == "binary" and not self.asked.servers
+        return str(Path(self.engine.path).resolve()) if ours else ""
+
     def query(self, text: str) -> Sequence[float]:
         """The vector of a question. Raises UsageError when it is longer than the engine takes."""
         ids = self._query.ids(text)
@@ -161,9 +166,7 @@ def open_shelf(folder: Path, session: Session, *, fresh: bool = False) -> Shelf:
     shelf = Shelf(folder)
     try:
         shelf.agree(session.about(), fresh=fresh)
-        engine = session.engine
-        path = engine.path if engine.kind == "binary" and not session.asked.servers else ""
-        shelf.used(str(Path(session.model.path).resolve()), str(path and Path(path).resolve()))
+        shelf.used(str(Path(session.model.path).resolve()), session.engine_place())
     except BaseException:
         shelf.close()
         raise

@@ -11,7 +11,7 @@ from kvwise.report.theme import AMBER, BLUE, GREY, TEAL
 from kvwise.results import Measurement, total_of
 from kvwise.results.label import labels
 from kvwise.results.wording import number, unit_said
-from kvwise.text import phrase
+from kvwise.text import Phrase, phrase
 from kvwise.units import MIB
 
 
@@ -21,27 +21,18 @@ def speculation(found: Sequence[Measurement]) -> Picture | None:
     if not known:
         return None
     names = labels(known)
-    panels = [
-        bars(
-            [speed_bar(name, each) for name, each in zip(names, known, strict=True)],
-            phrase("generating, tokens/s"), TEAL, first=True, width=330,
-        )
-    ]  # fmt: skip
-    accepted = [each.figures.get("accepted_length") for each in known]
-    if any(isinstance(value, int | float) for value in accepted):
-        rows = [
-            {"label": name, "value": value, "low": value, "high": value, "edge": value,
-             "text": number(value), "says": f"{name}: {number(value)}"}
-            for name, value in zip(names, accepted, strict=True)
-            if isinstance(value, int | float)
-        ]  # fmt: skip
-        panels.append(bars(rows, phrase("tokens per pass"), AMBER, first=False, width=200))
-    spec = {"hconcat": panels, "resolve": {"scale": {"y": "shared"}}}
+    accepted: list[Spec] = [
+        _bar(name, value, phrase("{name}: {text}", name=name, text=number(value or 0)))
+        for name, value in zip(names, map(_accepted, known), strict=True)
+    ]
     return Picture(
         phrase("Speculation beside plain decoding"),
-        whole(spec),
+        _speeds(
+            [speed_bar(name, each) for name, each in zip(names, known, strict=True)],
+            phrase("generating, tokens/s"), accepted, phrase("tokens per pass"), AMBER,
+        ),
         phrase("Speed of {count} ways to decode", count=len(known)),
-    )
+    )  # fmt: skip
 
 
 def embedding(found: Sequence[Measurement]) -> Picture | None:
@@ -50,27 +41,39 @@ def embedding(found: Sequence[Measurement]) -> Picture | None:
     if not known:
         return None
     names = _by_length(known)
-    panels = [
-        bars(
-            [speed_bar(name, each) for name, each in zip(names, known, strict=True)],
-            phrase("embedding, tokens/s"), TEAL, first=True, width=330,
-        )
-    ]  # fmt: skip
-    sizes = [_memory(each) for each in known]
-    if any(sizes):
-        rows: list[Spec] = [
-            {"label": name, "value": size, "low": size, "high": size, "edge": size or 0,
-             "text": number(size) if size else "",
-             "says": phrase("{name}: {size} MiB", name=name, size=number(size or 0))}
-            for name, size in zip(names, sizes, strict=True)
-        ]  # fmt: skip
-        panels.append(bars(rows, phrase("memory, MiB"), BLUE, first=False, width=200))
-    spec = {"hconcat": panels, "resolve": {"scale": {"y": "shared"}}}
+    sizes: list[Spec] = [
+        _bar(name, size, phrase("{name}: {size} MiB", name=name, size=number(size or 0)))
+        for name, size in zip(names, map(_memory, known), strict=True)
+    ]
     return Picture(
         phrase("Texts to vectors"),
-        whole(spec),
+        _speeds(
+            [speed_bar(name, each) for name, each in zip(names, known, strict=True)],
+            phrase("embedding, tokens/s"), sizes, phrase("memory, MiB"), BLUE,
+        ),
         phrase("Speed and memory of {count} ways to embed", count=len(known)),
-    )
+    )  # fmt: skip
+
+
+def _speeds(
+    speeds: Sequence[Spec], title: Phrase, beside: Sequence[Spec], its_title: Phrase, colour: str
+) -> Spec:
+    """Bars of tokens/s, and a second panel with the same rows where any of them has a figure."""
+    panels = [bars(speeds, title, TEAL, first=True, width=330)]
+    if any(row["value"] for row in beside):
+        panels.append(bars(beside, its_title, colour, first=False, width=200))
+    return whole({"hconcat": panels, "resolve": {"scale": {"y": "shared"}}})
+
+
+def _bar(label: str, value: float | None, says: Phrase) -> Spec:
+    """A row whose figure was not measured several times; without one it keeps its place."""
+    return {"label": label, "value": value, "low": value, "high": value, "edge": value or 0,
+            "text": number(value) if value else "", "says": says}  # fmt: skip
+
+
+def _accepted(found: Measurement) -> float | None:
+    value = found.figures.get("accepted_length")
+    return value if isinstance(value, int | float) else None
 
 
 def _by_length(found: Sequence[Measurement]) -> list[str]:
