@@ -19,7 +19,7 @@ import pytest
 
 from kvwise.results import load
 from kvwise.store import Store
-from models import minilm, smollm2
+from models import gemma3, minilm, smollm2
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine")]
 QUICK = ("-p", "16", "-n", "4", "-t", "1", "--retries", "0", "--engine", "embedded")
@@ -100,6 +100,19 @@ def test_a_sweep_has_a_row_for_everything() -> None:
         kept = load(store, kind="speed")
     assert len(kept) == 3 * 4
     assert all(len(each.samples) == 2 and each.figures["work"] for each in kept)
+
+
+@pytest.mark.parametrize("depth", [64, 600])
+def test_a_sliding_window_is_measured_within_and_beyond_it(depth: int) -> None:
+    """Gemma 3's window is 512: within it a cache goes on from a checkpoint only."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kvwise", "bench", str(gemma3()), *QUICK, "-d", str(depth),
+         "-r", "2", "--json"],
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+    )  # fmt: skip
+    (row,) = json.loads(done.stdout)["rows"]
+    assert row["state"] == "ok", row["message"]
+    assert [each["test"] for each in row["tests"]] == [f"pp16@d{depth}", f"tg4@d{depth}"]
 
 
 def test_a_failure_is_a_row_with_its_cause(tmp_path: Path) -> None:

@@ -47,6 +47,16 @@ def test_an_end_without_a_word_is_told_by_its_status() -> None:
     assert found[0].memory_is_the_cause
 
 
+def test_what_only_slows_is_no_reason_for_a_failure() -> None:
+    line = (
+        "slot   operator(): id  0 | task 6 | forcing full prompt re-processing due to lack of "
+        "cache data (likely due to SWA or hybrid/recurrent memory)"
+    )
+    assert why_failed([line]) == ()
+    assert why_failed([line], outcome(code=0)) == ()
+    assert why_failed([line], exit_code=1)[0].kind == "swa-reprocessing"
+
+
 def test_with_the_model_settings_that_fit_come_first(qwen: Model) -> None:
     plain = why_failed(FULL.splitlines())[0]
     found = why_failed(FULL.splitlines(), model=qwen)[0]

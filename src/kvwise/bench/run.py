@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kvwise.bench.by_server import ServerVisit, Tokens
+from kvwise.bench.by_server import ServerVisit, Tokens, checkpoints
 from kvwise.bench.by_tool import ToolVisit
 from kvwise.bench.effects import effects, seen
 from kvwise.bench.memory import beside
@@ -169,8 +169,9 @@ class _Work:
                 model.path, launch, means.bench, means.threads, tests, unit.times,
                 sweep.retries, means.free_cores(launch), means.cpu_only,
             )  # fmt: skip
+        run = replace(means.run, checkpoints=checkpoints(model, launch, tests))
         return ServerVisit(
-            model.path, launch, means.engine, means.run, Tokens.of(model, unit.visit),
+            model.path, launch, means.engine, run, Tokens.of(model, unit.visit),
             tests, unit.times, sweep.retries, means.free_cores(launch),
             () if means.cpu_only else tests,
         )  # fmt: skip

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kvwise.diagnose.document import finding_json
 from kvwise.diagnose.finding import Diagnosis, Finding, Remedy
 from kvwise.diagnose.read import diagnose
+from kvwise.diagnose.rules import speed
 from kvwise.engine.outcome import Outcome
 from kvwise.errors import EngineError
 from kvwise.options import to_argv
@@ -30,6 +31,8 @@ LEAST = 0.5
 """Confidence below which a finding is not told to somebody who did not ask for a diagnosis."""
 
 _SHOWN_REMEDIES = 2
+_ONLY_SLOWER = frozenset(rule.name for rule in speed.RULES)
+"""Such a line is no reason for a failure of whoever asked an engine that goes on well."""
 
 
 def why_failed(
@@ -59,7 +62,11 @@ def why_failed(
                          host=host, numbers=model is not None)  # fmt: skip
     except OSError:
         found = diagnose(outcome.tail if outcome else (), exit_code=code, numbers=False)
-    sure = tuple(each for each in found.blamed if each.confidence >= least)
+    ended_well = code is None or code == 0
+    sure = tuple(
+        each for each in found.blamed
+        if each.confidence >= least and not (ended_well and each.rule in _ONLY_SLOWER)
+    )  # fmt: skip
     return (_with_plan(sure[0], found), *sure[1:]) if sure else ()
 
 

@@ -47,6 +47,8 @@ def parameters(spec: dict[str, Any]) -> Any:
     p.fit_params = launch["fit"] and not spec["exact"]
     if spec["exact"]:
         p.cache_ram_mib = 0
+    if not spec["checkpoints"]:
+        p.n_ctx_checkpoints = 0
     p.verbosity, p.warmup = spec["verbosity"], spec["warmup"]
     p.hostnames, p.port = [spec["host"]], spec["port"]
     if spec["threads"]:

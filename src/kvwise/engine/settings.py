@@ -36,6 +36,7 @@ class Run:
     threads: int = 0
     warmup: bool = True
     exact: bool = True  # --fit off, no prompt cache in host memory
+    checkpoints: bool = True  # False: no batch is cut so that a checkpoint can be made there
     special: tuple[str, ...] = ()  # more flags of a binary
 
 
@@ -78,6 +79,8 @@ def server_argv(engine: Engine, model: str, launch: Launch, run: Run) -> list[st
     words += ["--host", run.host, "--port", str(run.port), "-lv", str(VERBOSITY)]
     if run.exact:
         words += _known(engine, ["--cache-ram", "0"])
+    if not run.checkpoints:
+        words += _known(engine, ["--ctx-checkpoints", "0"])
     if run.threads and not {"-t", "--threads"}.intersection(words):
         words += ["-t", str(run.threads)]
     if not run.warmup:
@@ -169,6 +172,7 @@ def embedded_spec(model: str, launch: Launch, run: Run) -> dict[str, Any]:
         "threads": threads,
         "warmup": warmup,
         "exact": run.exact,
+        "checkpoints": run.checkpoints,
         "verbosity": VERBOSITY,
         "more": more,
     }

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kvwise.bench.by_server import ServerVisit, Tokens
+from kvwise.bench.by_server import ServerVisit, Tokens, checkpoints
 from kvwise.bench.cases import Task
 from kvwise.diagnose.failed_run import why_failed
 from kvwise.engine.find import Engine
@@ -93,7 +93,8 @@ class Meter:
         needed = pad(max(task.context for task in tests) + _ROOM, _CELLS)
         small = change(launch, n_ctx=min(launch.n_ctx or needed, needed), n_seq_max=1)
         visit = ServerVisit(
-            path=self.model.loadable, launch=small, engine=self.engine, run=Run(),
+            path=self.model.loadable, launch=small, engine=self.engine,
+            run=Run(checkpoints=checkpoints(self.model, small, tests)),
             tokens=Tokens.of(self.model, _SEED), tests=tests, times=1, retries=1,
             free_cores=max(0, self.cores - _threads(launch, self.cores)),
         ).go(log)  # fmt: skip
