@@ -41,6 +41,7 @@ LINES = {
     "kernel-bug-garbage": "error: NaN found in the logits",
     "fa-auto-disabled": "error: flash attention is disabled on this card",
     "recurrent-state-oom": "error: not enough memory for the recurrent state",
+    "model-refused": "error: the model could not be loaded",
     "weights-oom": "error: not enough memory for this",
     "kv-alloc-oom": "error: not enough memory for this",
     "compute-oom": "error: not enough memory for this",

@@ -105,7 +105,7 @@ class Scanner:
         for text in unwrap(raw):
             line = log.split_line(number, text)
             code = failures.hint(line.text) if line.level in (None, "E") else None
-            if code:
+            if code and (code not in signals.SAYS_NO_MORE or all(map(_repeats, found))):
                 records.append(ev.Record(number, line.level, line.text, ev.Remark(code, {})))
         if all(map(_repeats, found)) and (records or any(word in raw for word in _ERROR)):
             self.said.suspects.append((number, raw.strip()[:400]))

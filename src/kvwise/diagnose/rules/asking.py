@@ -15,6 +15,12 @@ ALLOCATIONS = ("buffer_alloc", "device_alloc", "host_alloc")
 _HOST = re.compile(r"(?:CPU\S*|\S+_Host|cpu\S*|host)\Z")
 _REMOTE = re.compile(r"RPC\d*\[([^\]]{1,80})\]")
 _INDEX = re.compile(r"[A-Za-z]+(\d+)\b")
+_NO_FAILURE = re.compile(
+    r"\blevel=(?:INFO(?!.* error=)|DEBUG|WARN)|\[(?:INFO|DEBUG|WARN(?:ING)?|info|debug|warn\w*)\]|"
+    r"\b(?:DBG|DEBUG|WARN) (?!.{0,80}\bstd(?:err|out)\b)|\b(?:INFO|WARNING)(?::| - )|"
+    r"^(?:Info|Debug|Warning): |[\"']level[\"']: ?[\"'](?:info|debug|warn)"
+)
+"""How other programs than llama.cpp mark a line that is no error."""
 
 
 def remedy(text: str, *flags: str, **fields: object) -> Remedy:
@@ -125,6 +131,12 @@ def taken_of(case: Case, name: str) -> int:
 def at_run(each: Seen) -> bool:
     """Was the load over when the line was printed?"""
     return each.stage in (READY, WARMUP)
+
+
+def speaks(case: Case, each: Seen) -> bool:
+    """May this line be blamed? One that the engine calls no error only if the load ended."""
+    went_on = case.complete and not case.has("crashed", "assert")
+    return each.level == "E" or not (went_on or _NO_FAILURE.search(each.text))
 
 
 def decoding(case: Case, lines: list[Seen]) -> bool:

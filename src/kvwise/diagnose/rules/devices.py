@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvwise.diagnose.case import Case, Seen
-from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, SURE, Hit, Rule, When
+from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, SURE, WEAK, Hit, Rule, When
 from kvwise.diagnose.rules.asking import at_run, failed, remedy, seen
 from kvwise.diagnose.rules.remedies import (
     F16_CACHE,
@@ -47,11 +47,11 @@ def _cuda(words: tuple[str, ...], confidence: float) -> When:
 def _crash(case: Case) -> Hit | None:
     """The engine crashed, and nothing before it says why."""
     lines = [each for each in case.all("assert", "crashed") if "n_ubatch" not in each.text]
-    if not lines or case.has(
-        "device_lost", "no_kernel", "cpu_instructions", "no_gpu", "library_missing"
-    ):
+    if not lines or case.has("device_lost", "no_kernel", "cpu_instructions", "library_missing"):
         return None
-    alone = not failed(case) and not case.has("gpu_oom", "v_quant_needs_flash_attn")
+    if case.has("no_gpu") and not at_run(lines[0]):
+        return None
+    alone = not failed(case) and not case.has("gpu_oom", "v_quant_needs_flash_attn", "context_made")
     return Hit(POSSIBLE if alone else 0.2, tuple(lines[:3]))
 
 
@@ -59,7 +59,10 @@ def _no_gpu(case: Case) -> Hit | None:
     lines = case.all("no_gpu")
     if not lines and case.opened and not case.loaded.devices:
         lines = case.all("gpu_dropped")  # no other backend took one either
-    return Hit(LIKELY, tuple(lines[:3])) if lines else None
+    if not lines:
+        return None
+    later = any(at_run(each) for each in case.all("assert", "crashed"))
+    return Hit(WEAK if later else LIKELY, tuple(lines[:3]))  # it went on, and served
 
 
 def _of_processor(each: Seen) -> bool:

@@ -6,10 +6,11 @@ import re
 
 from kvwise.diagnose.case import Case, Seen
 from kvwise.diagnose.finding import FAIR, POSSIBLE, SURE, Hit, Rule
-from kvwise.diagnose.rules.asking import remedy, seen
+from kvwise.diagnose.rules.asking import remedy, seen, speaks
 from kvwise.diagnose.rules.remedies import (
     NEWER_FILE,
     PARTS_TOGETHER,
+    SAY_MORE,
 )
 from kvwise.text import template
 
@@ -24,9 +25,37 @@ def _missing(case: Case) -> Hit | None:
 
 
 def _far_off(each: Seen) -> bool:
-    """Far fewer tensors than expected are parts put together wrongly; a few, an older engine."""
+    """So many tensors more than the engine has use for: another program's file, or lost parts."""
     want, got = int(each.fields["want"]), int(each.fields["got"])
     return max(want, got) > 1.5 * min(want, got)
+
+
+def _refused(case: Case) -> Hit | None:
+    """The engine says why, in words that no other rule knows."""
+    codes = ["model_load"]
+    if case.has("context_made", "server_exit") and not case.complete:
+        codes.append("context_init")  # fitting says so too, of drafts, and goes on
+    lines = [each for each in case.all(*codes) if "reason" in each.fields]
+    if not lines:
+        return None
+    return Hit(POSSIBLE, tuple(lines[:4]), {"reason": lines[0].fields["reason"]})
+
+
+_LEAST = 0.25
+"""Below all rules that give a reason."""
+
+
+def _unsaid(case: Case) -> Hit | None:
+    lines = [each for each in case.all("model_load", "server_exit") if speaks(case, each)]
+    return Hit(_LEAST, tuple(lines[:3])) if lines else None
+
+
+def _merged(case: Case) -> Hit | None:
+    lines = case.all("split_count")
+    if lines:
+        return Hit(SURE, tuple(lines[:2]), dict(lines[0].fields))
+    lines = [each for each in case.all("tensor_count") if _far_off(each)]
+    return Hit(FAIR, tuple(lines[:2]), dict(lines[0].fields)) if lines else None
 
 
 def _unjoined(case: Case) -> Hit | None:
@@ -107,7 +136,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "merged",
         "split-missing",
-        seen("tensor_count", confidence=0.9, where=_far_off),
+        _merged,
         template(
             "the file says {want} tensors and holds {got}: parts are missing or were joined in "
             "the wrong way"
@@ -169,7 +198,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "tensor-count",
         "missing-tensor",
-        seen("tensor_count", confidence=0.9, where=lambda each: not _far_off(each)),
+        seen("tensor_count", confidence=0.9),
         template(
             "the build expects {want} tensors and used {got}: file and build are of different ages"
         ),
@@ -216,8 +245,28 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "load",
         "model-refused",
-        seen("model_load", confidence=POSSIBLE, where=lambda each: "reason" in each.fields),
+        _refused,
         template("the engine refused the model: {reason}"),
         (_NEWER, _AGAIN),
+    ),
+    Rule(
+        "unsaid",
+        "model-refused",
+        _unsaid,
+        template(
+            "the model was not loaded, and no line says why: the reason is in lines before these, "
+            "or in the log of the engine itself"
+        ),
+        (
+            SAY_MORE,
+            remedy("start llama-server by hand with the same model, and read its first error"),
+            _NEWER,
+            _AGAIN,
+            remedy(
+                "see whether it is memory: a short context, no layer on the GPU",
+                "-c 2048",
+                "-ngl 0",
+            ),
+        ),
     ),
 )

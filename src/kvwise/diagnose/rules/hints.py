@@ -6,13 +6,16 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kvwise.diagnose.case import Case, Seen
+from kvwise.diagnose.case import Case
 from kvwise.diagnose.finding import HOST_RAM, WEAK, Hit, Rule, When
+from kvwise.diagnose.rules.asking import speaks
 from kvwise.diagnose.stage import CACHE, COMPUTE, CONTEXT, READY, START, WARMUP, WEIGHTS, Stage
 from kvwise.text import template
 
 _SURE = 0.5
 """Above the rules that only say that something was refused or crashed, below all others."""
+_SAYS_LITTLE = frozenset({"hint_crash", "hint_refused"})
+"""That it went wrong, and nothing of the reason."""
 _CAUSE = template("no wording that kvwise knows; the words of the line point at this cause")
 
 _KINDS: dict[str, tuple[str, ...]] = {
@@ -45,6 +48,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "cache-type-refused": ("hint_cache_type",),
     "fit-crash": ("hint_fit",),
     "recurrent-state-oom": ("hint_oom_state",),
+    "model-refused": ("hint_refused",),
 }
 _PARTS: dict[str, tuple[tuple[Stage, ...], str]] = {
     "weights-oom": ((START, WEIGHTS), "hint_oom_weights"),
@@ -59,23 +63,13 @@ KIND_OF = {code: kind for kind, codes in _KINDS.items() for code in codes} | {
 }
 """Code of a hint -> the kind that it stands for when nothing is known of the load."""
 _HOST = re.compile(r"\b(?:host|system|CPU|RAM)\b|bad.?alloc|ENOMEM", re.ASCII)
-_NO_FAILURE = re.compile(
-    r"\blevel=(?:INFO|DEBUG|WARN)|\[(?:INFO|DEBUG|WARN(?:ING)?)\]|\b(?:DBG|DEBUG) "
-)
-"""How other programs than llama.cpp mark a line that is no error."""
-
-
-def _speaks(case: Case, each: Seen) -> bool:
-    """May this line be blamed? One that the engine calls no error only if the load ended."""
-    went_on = case.complete and not case.has("crashed", "assert")
-    return each.level == "E" or not (went_on or _NO_FAILURE.search(each.text))
 
 
 def _hinted(*codes: str) -> When:
-    sure = WEAK if "hint_crash" in codes else _SURE
+    sure = WEAK if _SAYS_LITTLE.intersection(codes) else _SURE
 
     def when(case: Case) -> Hit | None:
-        lines = [each for each in case.all(*codes) if _speaks(case, each)]
+        lines = [each for each in case.all(*codes) if speaks(case, each)]
         return Hit(sure, tuple(lines[:3])) if lines else None
 
     return when
@@ -86,7 +80,7 @@ def _short(stages: tuple[Stage, ...], named: str) -> When:
 
     def when(case: Case) -> Hit | None:
         told = [*case.all(named), *(e for e in case.all("hint_oom") if e.stage in stages)]
-        lines = [each for each in told if _speaks(case, each)]
+        lines = [each for each in told if speaks(case, each)]
         if not lines:
             return None
         pool = HOST_RAM if _HOST.search(lines[0].text) else None

@@ -6,8 +6,12 @@ from kvwise.diagnose.case import Case
 from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, VRAM, WEAK, Hit, Rule
 from kvwise.diagnose.rules.asking import failed, remedy, seen
 from kvwise.diagnose.rules.remedies import (
+    FEWER_LAYERS,
     NEWER_BUILD,
+    ONE_SLOT,
     SAY_MORE,
+    SHORTER,
+    SMALLER_UBATCH,
 )
 from kvwise.diagnose.stage import READY, WEIGHTS
 from kvwise.text import template
@@ -24,6 +28,8 @@ _CRASHES = (
     "device_lost",
     "metal_failed",
 )
+_IN_A_MOMENT = ("ModelOpened", "ModelKey")
+"""Lines that no engine stops after: somebody cut the log there."""
 _UNDER_WAY = {
     "fit_starts": template("fitting to the memory of the devices"),
     "fit_probes": template("asking the devices for their memory"),
@@ -65,7 +71,7 @@ def _fit_crash(case: Case) -> Hit | None:
 
 def _hang(case: Case) -> Hit | None:
     """The log ends in the middle of something, without an error."""
-    if not case.is_last or case.loaded.failures:
+    if not case.is_last or case.loaded.failures or case.last_event in _IN_A_MOMENT:
         return None
     what = _UNDER_WAY.get(case.last_event)
     if what and case.last_line >= case.said.lines - 3:
@@ -80,6 +86,17 @@ def _hang(case: Case) -> Hit | None:
     if case.last_event == "ModelFact" and len(facts) >= _SAID_ENOUGH:
         return Hit(WEAK, fields={"doing": template("reading weights")})
     return None
+
+
+def _no_context(case: Case) -> Hit | None:
+    """The context could not be made, and that is all that is said."""
+    lines = case.all("context_made", "hint_oom_context")
+    if not lines or case.failed_codes - _SAY_NOTHING:
+        return None
+    return Hit(POSSIBLE, tuple(lines[:3]))
+
+
+_SAY_NOTHING = frozenset({"context_made", "model_load", "server_exit", "crashed", "killed"})
 
 
 RULES: tuple[Rule, ...] = (
@@ -113,6 +130,18 @@ RULES: tuple[Rule, ...] = (
             remedy("leave -ngl, -ts and -ot away and let the engine fit itself", "-fit on"),
             remedy("or set context and batch by hand", "-c N", "-ub 256"),
         ),
+        memory=True,
+        pool=VRAM,
+    ),
+    Rule(
+        "no-context",
+        "kv-alloc-oom",
+        _no_context,
+        template(
+            "the context could not be made, and no line says why: most often the cache, or the "
+            "compute buffer with it, does not fit"
+        ),
+        (SHORTER, ONE_SLOT, SMALLER_UBATCH, FEWER_LAYERS, SAY_MORE),
         memory=True,
         pool=VRAM,
     ),

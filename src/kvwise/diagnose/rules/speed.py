@@ -77,9 +77,16 @@ def _many_splits(case: Case) -> Hit | None:
     told = words(case)
     if case.has("overridden") or "cpu-moe" in told or "cmoe" in told or "-ot " in told:
         return None
+    known = bool(model and model.weights)
+    if not known and not _quantized(case):
+        return None  # layers on the host cut the graph as well
     lines = [*case.all("splits_line")[:1], *case.all("cache_line")[:1]]
-    return Hit(FAIR if model and model.weights else POSSIBLE, tuple(lines),
-               {"splits": main.splits.prompt})  # fmt: skip
+    return Hit(FAIR if known else POSSIBLE, tuple(lines), {"splits": main.splits.prompt})
+
+
+def _quantized(case: Case) -> bool:
+    kinds = [kind for each in case.caches() for kind in (each.type_k, each.type_v)]
+    return any(kind not in (None, "f16", "bf16", "f32") for kind in kinds)
 
 
 _CPU = template(

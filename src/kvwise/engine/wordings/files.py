@@ -9,7 +9,8 @@ from kvwise.engine.wordings import Wording
 ROWS: tuple[Wording, ...] = (
     ("split_missing", "failed to load GGUF split", r"failed to load GGUF split from (?P<path>.+)$"),
     ("split_missing", "-of-", r"failed to open (?:GGUF file )?'?(?P<path>[^']{0,300}-\d{5}-of-\d{5}\.gguf)"),
-    ("split_illegal", "illegal split file idx", r"illegal split file idx: (?P<index>\d+)"),
+    ("split_count", "tensors expected but", r"corrupted model: (?P<want>\d+) tensors expected but (?P<got>\d+) found"),
+    ("split_illegal", "illegal split file", r"illegal split file(?: idx)?: (?P<index>\d+)"),
     ("split_illegal", "invalid split", r"invalid split (?P<what>count|file name|file idx|file)"),
     ("split_illegal", "must be loaded with the first split", r"must be loaded with the first split"),
     ("file_open", "failed to open GGUF file", r"failed to open GGUF file '(?P<path>[^']*)'"),
@@ -17,6 +18,7 @@ ROWS: tuple[Wording, ...] = (
      r"(?:failed to open|cannot open|could not open|unable to open|opening) (?:model )?(?:file )?"
      r"'?(?P<path>[^':]{1,300}\.(?:gguf|bin|ggml))"),
     ("file_open", "odel path does not exist", r"[Mm]odel path does not exist: (?P<path>.{1,300})"),
+    ("file_open", ".glob(", r"\.glob\(['\"](?P<path>\*\.gguf)['\"]\)\)?\[0\]"),
     ("file_open", "model file not found", r"model file not found"),
     ("not_gguf", "invalid magic characters", r"invalid magic characters:? (?P<magic>.{1,40})"),
     ("not_gguf", "(magic, version) combination", r"unknown \(magic, version\) combination: (?P<magic>.{1,40})"),
