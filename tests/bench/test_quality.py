@@ -54,7 +54,7 @@ def test_each_setting_has_its_fidelity_whatever_its_context(sweep: Sweep) -> Non
 def test_what_is_quick_and_broken_and_which_side_matters(sweep: Sweep) -> None:
     found = [measured(sweep, LINES[1], 2.5, "broken"), measured(sweep, LINES[2], 0.011, "high")]
     known = by_line(sweep, LINES, found)
-    told = noticed(LINES, known, found)
+    told = noticed(LINES, known)
     assert [each.code for each in told] == [SENSITIVE, BROKEN]
     assert told[0].keys == (LINES[1].case.key, LINES[2].case.key)
     assert told[1].keys == (LINES[1].case.key,)
@@ -64,13 +64,27 @@ def test_what_is_quick_and_broken_and_which_side_matters(sweep: Sweep) -> None:
 def test_the_table_says_the_verdict(sweep: Sweep, language: str, said: str) -> None:
     found = [measured(sweep, LINES[1], 2.5, "broken")]
     out = io.StringIO()
-    show_quality(Printer(language=language, out=out), LINES, by_line(sweep, LINES, found))
-    (row,) = [each for each in out.getvalue().splitlines() if "q4_0" in each]
-    assert "2.5000" in row
+    show_quality(Printer(language=language, out=out), sweep, LINES, by_line(sweep, LINES, found))
+    (row,) = [each for each in out.getvalue().splitlines() if "2.5000" in each]
+    assert "q4_0" in row
     assert said in row
 
 
-def test_nothing_is_shown_where_nothing_was_measured() -> None:
+def test_nothing_is_shown_where_nothing_was_measured(sweep: Sweep) -> None:
     out = io.StringIO()
-    show_quality(Printer(out=out), LINES, {})
+    show_quality(Printer(out=out), sweep, LINES, {})
     assert out.getvalue() == ""
+
+
+def test_what_is_told_of_one_model_is_not_taken_from_another(sweep: Sweep) -> None:
+    """The second model's f16 is quick; its q4_0 is slow and broken, which nobody would pick."""
+    other = [
+        replace(each, case=replace(each.case, model=1), figures=(figure(DECODE, *speeds),))
+        for each, speeds in ((LINES[0], (899, 900, 901)), (LINES[1], (99, 100, 101)))
+    ]
+    lines = [*LINES, *other]
+    broken = measured(sweep, LINES[1], 2.5, "broken")
+    keys = [each.case.key for each in (LINES[1], other[1])]
+    assert keys[0] != keys[1]
+    told = noticed(lines, dict.fromkeys(keys, broken))
+    assert [(each.code, each.keys) for each in told] == [(BROKEN, (keys[0],))]

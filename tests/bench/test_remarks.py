@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvwise.bench.remarks import FALLBACK, LOST, SLOWER, V_ALONE, remarks
+from kvwise.bench.remarks import FALLBACK, LOST, SLOWER, V_ALONE, remarks, sentences
 from kvwise.bench.summary import Line
 from kvwise.text import phrase
 
@@ -43,6 +43,22 @@ def test_a_small_difference_is_none_however_sure() -> None:
 def test_slower_without_a_gpu_is_only_slower() -> None:
     slow = line("f16", "q4_0", figure(DECODE, 50, 51, 52), used={"devices": []})
     assert codes(F16, slow) == [SLOWER]
+
+
+def test_a_setting_that_is_slower_in_several_tests_is_told_once() -> None:
+    base = line("f16", "f16", figure(PROMPT, 990, 1000, 1010), figure(DECODE, 99, 100, 101))
+    slow = line("q8_0", "f16", figure(PROMPT, 530, 540, 550), figure(DECODE, 50, 51, 52))
+    other = line("f16", "q8_0", figure(PROMPT, 730, 740, 750), figure(DECODE, 99, 100, 101))
+    found = remarks([base, slow, other])
+    assert len(found) == 3
+    first, second = sentences(found, {slow.case.key: "ctk=q8_0 ctv=f16"})
+    assert str(first) == (
+        "ctk=q8_0 ctv=f16 is slower than f16: pp512 by 46 % (540.0 against 1,000.0 tokens/s), "
+        "tg128 by 49 % (51.0 against 100.0 tokens/s)"
+    )
+    assert str(second) == (
+        "ctk=f16 ctv=q8_0: pp512 is 26 % slower than f16 (740.0 against 1,000.0 tokens/s)"
+    )
 
 
 def test_a_cut_graph_shows_that_the_processor_does_a_part() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kvwise.bench.run import OK
@@ -19,18 +19,42 @@ _LEAST = 0.02
 @dataclass(frozen=True, slots=True)
 class Remark:
     """`code` names it, `keys` the settings that it is about (`Case.key`), `test` the test, or the
-    code of what was not used."""
+    code of what was not used. `part` is what stands of it beside others of the same setting."""
 
     code: str
     message: Phrase
     keys: tuple[str, ...]
     test: str | None = None
+    part: Phrase | None = None
 
 
 def remarks(lines: Sequence[Line]) -> list[Remark]:
     """All of them: what was not used first, then in the order of the settings."""
     mine = [line for line in lines if line.state == OK]
     return [*_unused(mine), *(each for line in mine for each in _of(line, lines))]
+
+
+def sentences(found: Iterable[Remark], names: Mapping[str, str]) -> list[Phrase]:
+    """For people: each setting that is slower than f16 has one line for all its tests. `names` by
+    key of the setting."""
+    told: dict[tuple[str, ...], list[Remark]] = {}
+    for number, each in enumerate(found):
+        told.setdefault((each.code, *each.keys) if each.part else (str(number),), []).append(each)
+    return [
+        many[0].message if len(many) == 1 else _slower_in_all(many, names) for many in told.values()
+    ]
+
+
+def _slower_in_all(many: Sequence[Remark], names: Mapping[str, str]) -> Phrase:
+    listed: Phrase | str = ""
+    for each in many:
+        if each.part is not None:
+            listed = (
+                phrase("{before}, {one}", before=listed, one=each.part) if listed else each.part
+            )
+    return phrase(
+        "{setting} is slower than f16: {tests}", setting=names[many[0].keys[0]], tests=listed
+    )
 
 
 def _unused(lines: Sequence[Line]) -> Iterator[Remark]:
@@ -41,7 +65,7 @@ def _unused(lines: Sequence[Line]) -> Iterator[Remark]:
             if lost:
                 found.setdefault(f"{code} {message}", (code, message, []))[2].append(line)
     for code, message, affected in found.values():
-        where: Phrase | str = _name(affected[0])
+        where: Phrase | str = name(affected[0])
         if len(affected) > 1:
             where = phrase("{count} settings", count=len(affected))
         text = phrase("{setting}: {what}", setting=where, what=message)
@@ -72,7 +96,7 @@ def slower(figure: Figure, base: Figure) -> bool:
 def _slower(line: Line, figure: Figure, base: Figure) -> Remark:
     lost = 100 * (1 - figure.median / base.median)
     values: dict[str, object] = {
-        "setting": _name(line), "test": figure.test.name, "lost": f"{lost:.0f}",
+        "setting": name(line), "test": figure.test.name, "lost": f"{lost:.0f}",
         "speed": f"{figure.median:,.1f}", "usual": f"{base.median:,.1f}",
     }  # fmt: skip
     if _v_alone(line) and line.used and line.used.get("devices"):
@@ -86,11 +110,15 @@ def _slower(line: Line, figure: Figure, base: Figure) -> Remark:
         "{setting}: {test} is {lost} % slower than f16 ({speed} against {usual} tokens/s)",
         **values,
     )
-    return Remark(SLOWER, text, (line.case.key,), figure.test.name)
+    part = phrase(
+        "{test} by {lost} % ({speed} against {usual} tokens/s)",
+        **{each: values[each] for each in ("test", "lost", "speed", "usual")},
+    )
+    return Remark(SLOWER, text, (line.case.key,), figure.test.name, part)
 
 
 def _v_alone(line: Line) -> bool:
-    k, v = (by_name(name) for name in line.types)
+    k, v = (by_name(each) for each in line.types)
     return bool(v and v.quantized and not (k and k.quantized))
 
 
@@ -100,17 +128,18 @@ def _fallback(line: Line, base: Line) -> Iterator[Remark]:
     mine, its = line.used or {}, base.used or {}
     if not mine.get("devices"):
         return
-    for name in ("splits_token", "splits_prompt"):
-        now, then = mine.get(name), its.get(name)
+    for which in ("splits_token", "splits_prompt"):
+        now, then = mine.get(which), its.get(which)
         if now and then and now > then:
             text = phrase(
                 "{setting}: the graph is cut into {now} pieces, with f16 into {then}: the GPU has "
                 "no kernel for this cache and the CPU does a part",
-                setting=_name(line), now=now, then=then,
+                setting=name(line), now=now, then=then,
             )  # fmt: skip
             yield Remark(FALLBACK, text, (line.case.key,))
             return
 
 
-def _name(line: Line) -> str:
+def name(line: Line) -> str:
+    """What a setting is called where it is spoken of."""
     return line.case.label or "/".join(line.types)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kvwise.cli._shapes import Cell, Column, Progress, Table, Words
@@ -104,21 +104,23 @@ def _settings(settings: Any) -> tuple[Any, ...]:
     return tuple(settings.get(name) for name in _SAME)
 
 
-def noticed(
-    lines: Sequence[Line], quality: dict[str, Measurement], found: Sequence[Measurement]
-) -> list[Remark]:
+def noticed(lines: Sequence[Line], quality: Mapping[str, Measurement]) -> list[Remark]:
     """K against V, and settings whose speed looks fine while their text is broken."""
     from kvwise.bench.remarks import Remark  # noqa: PLC0415
     from kvwise.quality import quick_but_broken, sensitivity  # noqa: PLC0415
 
-    told = [
-        Remark(SENSITIVE, each.sentence, tuple(_keys(lines, each.type)))
-        for each in sensitivity(found)
-        if each.resolved
-    ]
-    speeds = {line.types: line.figures[-1].median for line in lines if line.figures}
-    for key, measured in quality.items():
-        told += [Remark(BROKEN, text, (key,)) for text in quick_but_broken([measured], speeds)]
+    told: list[Remark] = []
+    for model in dict.fromkeys(line.case.model for line in lines):
+        mine = [line for line in lines if line.case.model == model]
+        found = {line.case.key: quality[line.case.key] for line in mine if line.case.key in quality}
+        told += [
+            Remark(SENSITIVE, each.sentence, tuple(_keys(mine, each.type)))
+            for each in sensitivity(found.values())
+            if each.resolved
+        ]
+        speeds = {line.types: line.figures[-1].median for line in mine if line.figures}
+        for key, measured in found.items():
+            told += [Remark(BROKEN, text, (key,)) for text in quick_but_broken([measured], speeds)]
     return told
 
 
@@ -126,9 +128,25 @@ def _keys(lines: Sequence[Line], kind: str) -> list[str]:
     return [line.case.key for line in lines if line.types in ((kind, "f16"), ("f16", kind))]
 
 
-def show_quality(printer: Printer, lines: Sequence[Line], quality: dict[str, Measurement]) -> None:
-    """A table of what the settings cost in fidelity, the model's own noise beside it."""
-    columns = [
+def show_quality(
+    printer: Printer, sweep: Sweep, lines: Sequence[Line], quality: Mapping[str, Measurement]
+) -> None:
+    """What the settings of each model cost in fidelity, with the model's own noise beside it, and
+    what is to be noticed."""
+    told = noticed(lines, quality)
+    for number, model in enumerate(sweep.models):
+        mine = [line for line in lines if line.case.model == number and line.case.key in quality]
+        if not mine:
+            continue
+        printer.text()
+        printer.text(phrase("{model}, against f16 for K and V", model=model.called), "title")
+        printer.table(Table(_columns(), [_row(line, quality[line.case.key]) for line in mine]))
+        keys = {line.case.key for line in mine}
+        printer.bullets([each.message for each in told if keys & set(each.keys)], "warn")
+
+
+def _columns() -> list[Column]:
+    return [
         Column(phrase("setting")),
         Column(phrase("divergence"), right=True),
         Column(phrase("of it noise"), right=True),
@@ -137,12 +155,6 @@ def show_quality(printer: Printer, lines: Sequence[Line], quality: dict[str, Mea
         Column(phrase("perplexity"), right=True),
         Column(phrase("verdict")),
     ]
-    rows = [
-        _row(line, quality[line.case.key]) for line in lines if line.case.key in quality
-    ]  # fmt: skip
-    if rows:
-        printer.text()
-        printer.table(Table(columns, rows, phrase("against f16 for K and V")))
 
 
 def _row(line: Line, found: Measurement) -> list[Cell | Words]:

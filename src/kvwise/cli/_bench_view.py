@@ -47,7 +47,7 @@ def means_sentence(sweep: Sweep) -> Phrase:
 
 def show(printer: Printer, sweep: Sweep, lines: Sequence[Line]) -> None:
     """Everything that came out, for people."""
-    from kvwise.bench.remarks import remarks  # noqa: PLC0415
+    from kvwise.bench.remarks import name, remarks, sentences  # noqa: PLC0415
 
     noticed = remarks(lines)
     printer.text(means_sentence(sweep), "title")
@@ -57,11 +57,13 @@ def show(printer: Printer, sweep: Sweep, lines: Sequence[Line]) -> None:
         printer.text(model.called, "title")
         printer.table(_table(mine, lines))
         _show_left_out(printer, mine)
+        names = {line.case.key: name(line) for line in mine}
+        about = [each for each in noticed if names.keys() & set(each.keys)]
+        if about:
+            printer.text(phrase("to be noticed:"), "warn")
+            printer.bullets(sentences(about, names))
     printer.text()
     _show_doubts(printer, lines)
-    if noticed:
-        printer.text(phrase("to be noticed:"), "warn")
-        printer.bullets([each.message for each in noticed])
 
 
 def _table(lines: Sequence[Line], everything: Sequence[Line]) -> Table:

@@ -204,14 +204,13 @@ def _tell(
             printer, store, sweep, lines, mode=after.mode, text=after.text
         )
     known = quality.by_line(sweep, lines, found)
-    noticed = quality.noticed(lines, known, found) if found else []
     if printer.json:
         from kvwise.bench.documents import sweep_json  # noqa: PLC0415
 
+        noticed = quality.noticed(lines, known)
         printer.document(sweep_json(sweep, lines, printer.language, known, noticed))
     elif after.quality:
-        quality.show_quality(printer, lines, known)
-        printer.bullets([each.message for each in noticed], "warn")
+        quality.show_quality(printer, sweep, lines, known)
     else:
         show(printer, sweep, lines)
 
