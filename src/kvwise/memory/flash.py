@@ -119,7 +119,7 @@ def _writes_cache(model: Model, layer: int) -> bool:
 
 def has_cache(model: Model) -> bool:
     """Encoders and diffusion models attend within the batch and keep nothing."""
-    return model.has_decoder and model.causal_attn and not model.is_diffusion
+    return model.has_decoder and model.family != "none"
 
 
 def _host_follows(model: Model, layer: int) -> bool:

@@ -207,8 +207,8 @@ def _tied_output(model: Model) -> Tensor | None:
 
 
 def rope_layers(model: Model) -> Iterator[int]:
-    """Layers that hold RoPE factors: Gemma 4 only those without a window."""
-    for layer in range(model.n_layer):
+    """Layers that hold RoPE factors: Gemma 4 only those without a window, loops only once."""
+    for layer in range(model.n_layer // max(1, model.n_loops)):
         if not (model.architecture.startswith("gemma4") and model.is_swa(layer)):
             yield layer
 

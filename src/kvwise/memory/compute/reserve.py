@@ -77,7 +77,8 @@ def build(job: Job, size: Batch | None = None) -> Graph:
         whose = "the MTP layers of " if draft else ""
         raise Unbuildable(f"no graph for {whose}{model.architecture}")
     graph = graph_of(job, family, size or batch(model, job.context))
-    left = unused(model, job.weights, graph.weights, mtp=draft and model.architecture in MTP)
+    mtp = draft and model.architecture in MTP
+    left = unused(model, job.weights, graph.weights, mtp=mtp, own=True)
     if left:
         raise Unbuildable(f"the graph does not use {left[0]}")
     return graph

@@ -24,16 +24,21 @@ def unused(
     *,
     mtp: bool = False,
     logits: bool = False,
+    own: bool = False,
 ) -> list[str]:
     """Names of loaded weights of the graph that `used` does not have.
 
     `mtp`: the graph is that of the first MTP layer, which leaves all others alone; `logits`: an
-    output matrix must be used, too.
+    output matrix must be used, too; `own`: the graph is the architecture's own, which says by
+    itself whether the bias and the scale beside a matrix take part: llama.cpp loads both for any
+    architecture, and several graphs pass them over.
     """
     known = set(used)
+    if own:
+        known |= {name for name in weights.where if _stands_beside(name, known)}
     if mtp:
-        own = f"blk.{model.n_layer}."
-        return [name for name in weights.where if name.startswith(own) and name not in known]
+        start = f"blk.{model.n_layer}."
+        return [name for name in weights.where if name.startswith(start) and name not in known]
     trunk = model.n_layer
     left = []
     for name in weights.where:
@@ -47,3 +52,9 @@ def unused(
             continue
         left.append(name)
     return left
+
+
+def _stands_beside(name: str, used: set[str]) -> bool:
+    """A bias or a scale whose matrix is used."""
+    stem, _, end = name.rpartition(".")
+    return end in {"bias", "scale"} and f"{stem}.weight" in used

@@ -25,6 +25,8 @@ def _deepseek32(b: Builder) -> None:
         rows = latent.query_rows(b, cur, il)
         if b.model.is_indexer_full(il):
             chosen = indexer.top_k(b, cur, rows, il, role="indexer")
+        else:
+            b.leave(il, "indexer.")
         if chosen is None:
             raise Unbuildable("the first layer has no indexer")
         cur = _chosen_only(b, cur, rows, chosen, il)

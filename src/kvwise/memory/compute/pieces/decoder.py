@@ -242,6 +242,7 @@ def feed_forward(b: Builder, x: Tensor, il: int, how: Decoder) -> Tensor:
     if routed and how.moe_layers is not None and not how.moe_layers(b, il):
         # llama.cpp takes the dense branch of such a layer, whose matrices may not be there
         b.leave(il, "ffn_")
+        b.leave(il, "exp_probs_b")
         return ffn(b, x, il, how.act, optional=True)
     if how.moe is not None and routed:
         for name in ("ffn_gate.", "ffn_up.", "ffn_down."):
