@@ -78,15 +78,36 @@ def test_where_answers_part_is_judged_by_where_f16_parts_from_itself(
     assert (said in last) if said else "f16" not in last
 
 
-@pytest.mark.parametrize("change", [{"empty": True}, {"loop": Loop(10, 4)}])
-def test_an_empty_answer_or_a_loop_is_broken(change: dict[str, object]) -> None:
-    outcome = replace(FINE, **change)
+def test_an_empty_answer_is_broken() -> None:
+    outcome = replace(FINE, empty=True)
     found = verdict(SMOLLM2, [outcome])
     assert found.name == "broken"
     assert "prose" in str(found.why[0])
     assert class_of(replace(SMOLLM2, broken=True)) == "low"
-    of_f16_too = replace(outcome, base_empty=True, base_loop=True)
-    assert verdict(SMOLLM2, [of_f16_too]).name == "lossless"
+    assert verdict(SMOLLM2, [replace(outcome, base_empty=True)]).name == "lossless"
+
+
+LOOP = replace(FINE, loop=Loop(10, 4))
+OF_BOTH = replace(LOOP, base_loop=True)
+OF_F16 = replace(FINE, base_loop=True)
+
+
+@pytest.mark.parametrize(
+    ("answers", "name"),
+    [
+        ([LOOP], "lossless"),  # chance
+        ([LOOP, LOOP], "broken"),
+        ([OF_BOTH, OF_BOTH], "lossless"),
+        ([LOOP, OF_BOTH, OF_BOTH], "lossless"),
+        ([LOOP, LOOP, OF_BOTH], "broken"),
+        ([LOOP, LOOP, OF_F16], "lossless"),  # what f16 has elsewhere is as much chance
+    ],
+)
+def test_loops_decide_when_they_are_more_than_chance(answers: list[Outcome], name: str) -> None:
+    found = verdict(SMOLLM2, answers)
+    assert found.name == name
+    told = [str(each) for each in found.why if "repeats the same" in str(each)]
+    assert len(told) == answers.count(LOOP)
 
 
 def test_a_lost_needle_is_medium_at_best() -> None:

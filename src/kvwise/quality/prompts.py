@@ -137,9 +137,17 @@ class Outcome:
     @property
     def broken(self) -> bool:
         """Empty, or in a loop, where the base is not."""
-        return (self.empty and not self.base_empty) or (
-            self.loop is not None and not self.base_loop
-        )
+        return self.emptied or (self.loops and not self.base_loop)
+
+    @property
+    def emptied(self) -> bool:
+        """Empty where the base is not."""
+        return self.empty and not self.base_empty
+
+    @property
+    def loops(self) -> bool:
+        """Whether it ends in a loop."""
+        return self.loop is not None
 
     @property
     def lost(self) -> bool:
