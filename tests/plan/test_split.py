@@ -13,8 +13,9 @@ from kvwise.device import Device
 from kvwise.launch import Launch
 from kvwise.memory.account import account
 from kvwise.options import change, read
-from kvwise.plan.candidate import missing
+from kvwise.plan.candidate import lefts, missing
 from kvwise.plan.choose import argv_of, plan
+from kvwise.plan.experts import on_host
 from kvwise.plan.goal import Goal
 from kvwise.plan.split import share
 
@@ -137,3 +138,22 @@ def test_an_override_that_names_a_gpu_keeps_that_gpu() -> None:
     )  # fmt: skip
     assert not made.choice.launch.devices
     assert made.choice.ledger.placement.n_gpu == 2
+
+
+def test_a_card_with_room_takes_a_layer_without_all_of_its_experts() -> None:
+    """Whole layers of experts leave up to a layer's size empty on the second card."""
+    made = plan(model("mixtral-8x7b"), [gpu(8, kind="generic"), gpu(8, kind="generic", index=1)],
+                Goal(min_quality="lossless"))  # fmt: skip
+    ledger = made.choice.ledger
+    smallest = min(each.nbytes for rows in on_host(ledger).values() for each in rows)
+    assert max(lefts(ledger)[:2]) < smallest
+
+
+def test_where_no_smaller_cache_may_make_room_a_layer_on_the_host_is_offered() -> None:
+    two = [gpu(8), gpu(8, index=1)]
+    made = plan(model("llama-3.1-8b"), two, Goal(min_quality="lossless"), host=RAM)
+    assert made.choice.ledger.placement.gpu_layers == 33
+    (beside,) = made.alternatives
+    assert beside.ledger.placement.gpu_layers == 32
+    assert beside.slot_tokens > made.choice.slot_tokens
+    assert beside.ledger.fits

@@ -98,7 +98,7 @@ class Ledgers:
 
     def guess(self, launch: Launch, n_ctx: int) -> tuple[int, ...]:
         """Compute bytes of each line, after what was seen of launches alike; empty if nothing."""
-        for key in self._keys(launch):
+        for key in self._keys(launch)[1:]:
             seen = self._seen.get(key)
             if seen:
                 return _between(seen, n_ctx)
@@ -106,8 +106,13 @@ class Ledgers:
 
     def known_near(self, launch: Launch, n_ctx: int) -> bool:
         """Whether a launch that is alike was seen at this very context."""
-        seen = self._seen.get(self._keys(launch)[1], ())
+        seen = self._seen.get(self._keys(launch)[2], ())
         return any(at == n_ctx for at, _ in seen)
+
+    def guess_of_split(self, launch: Launch, n_ctx: int) -> tuple[int, ...]:
+        """Compute bytes of each line after this very launch at other contexts; empty if unseen."""
+        seen = self._seen.get(self._keys(launch)[0])
+        return _between(seen, n_ctx) if seen else ()
 
     def _learn(self, launch: Launch, made: Ledger) -> None:
         bare = self.bare(launch)
@@ -123,11 +128,13 @@ class Ledgers:
 
     def _keys(self, launch: Launch) -> tuple[object, ...]:
         """What launches with about the same compute buffers share, the nearest relatives first."""
-        same = replace(launch, n_ctx=0, tensor_split=())
+        itself = replace(launch, n_ctx=0)
+        same = replace(itself, tensor_split=())
         moved = bool(launch.n_cpu_moe or launch.override_tensor)
         fewer = 0 <= launch.n_gpu_layers <= self.model.n_layer_all
         alike = replace(same, n_cpu_moe=0, override_tensor=(), n_gpu_layers=-1)
-        return same, (alike, moved, fewer), (alike, moved), (launch.devices, launch.n_ubatch)
+        kind = launch.devices, launch.n_ubatch
+        return itself, (same,), (alike, moved, fewer), (alike, moved), kind
 
 
 def _between(seen: Seen, n_ctx: int) -> tuple[int, ...]:

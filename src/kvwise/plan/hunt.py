@@ -17,6 +17,7 @@ from kvwise.plan.experts import fields_of, on_host, packed, without_one
 from kvwise.plan.offload import Level
 from kvwise.plan.order import ABOUT
 from kvwise.plan.search import Search
+from kvwise.plan.split import one_moved
 from kvwise.units import MIB
 
 _COPIES = 1.5  # of the largest matrix on the host: more to compute in could be less
@@ -63,6 +64,8 @@ def _with_types(
         yield from whole
         tried = tried or bool(whole)
         if any(_satisfies(search, each) for each in whole):
+            if len(search.pairs()) == 1:
+                yield from _a_step_longer(search, launch, whole)
             return  # a smaller micro-batch or more on the host could only be worse
         saturated = any(each.slot_tokens >= most for each in whole)
         if not saturated and (ubatch == sizes[0] or not tried):
@@ -71,13 +74,25 @@ def _with_types(
                 yield each
 
 
+def _a_step_longer(
+    search: Search, launch: Launch, whole: Sequence[Candidate]
+) -> Iterator[Candidate]:
+    """What the least on the host buys in context, where no smaller cache type can buy it."""
+    held = max(each.slot_tokens for each in whole)
+    if held < search.most and len(search.levels) > 1 and search.goal.terms.grow:
+        level = search.levels[1]
+        found = longest(search, change(launch, **level), level, held + CELLS, search.most)
+        if found:
+            yield found
+
+
 def _satisfies(search: Search, found: Candidate) -> bool:
     """Whether nothing else with the same cache types can be better for the goal."""
     order = search.goal.terms.order
     if not found.full or order[0] != "resident":
         return False
     if "enough" in order:
-        return found.slot_tokens >= search.goal.nearly
+        return found.slot_tokens >= min(search.goal.nearly, search.most)
     return order[1] == "fast"
 
 
@@ -94,6 +109,15 @@ def _whole(search: Search, launch: Launch, least: int, most: int) -> Iterator[Ca
         found = longest(search, change(launch, **level, **seat), level, least, most)
         if found:
             yield found
+            if _longer_is_better(search):
+                least = max(least, min(found.slot_tokens, most))  # fewer GPUs must hold as much
+
+
+def _longer_is_better(search: Search) -> bool:
+    """Whether of two launches on the GPUs alone the longer one is better, whatever it takes."""
+    order = search.goal.terms.order
+    others = [order.index(name) for name in ("swift", "frugal") if name in order]
+    return "context" in order and order.index("context") < min(others)
 
 
 def _offloaded(search: Search, launch: Launch, plain: Candidate | None) -> Iterator[Candidate]:
@@ -153,8 +177,9 @@ def longest(
     def at(blocks: int) -> Launch:
         return search.sized(launch, blocks * CELLS)
 
-    best, top = (search.fitting(at(blocks), level) for blocks in (low, high))
-    if best is None or top is not None:
+    top = search.fitting(at(high), level)
+    best = search.fitting(at(low), level) if top is None and low < high else None
+    if best is None:
         return top
     last = edge(
         lambda blocks: search.slack(at(blocks)),
@@ -227,7 +252,30 @@ def _packed(search: Search, found: Candidate) -> Candidate:
     if {"n_cpu_moe", "override_tensor"} & set(search.fixed):
         return found
     better = _filled(search, found, lefts(found.ledger)) or found
-    return _away(search, better if better.host_read < found.host_read else found)
+    return _away(search, _shifted(search, better if better.host_read < found.host_read else found))
+
+
+def _shifted(search: Search, found: Candidate) -> Candidate:
+    """The candidate with a layer more on a GPU that has all of its experts and room to spare: not
+    the whole layer fits there, but some of its matrices do."""
+    if not search.splits_freely or not found.launch.tensor_split:
+        return found
+    away, left = on_host(found.ledger), lefts(found.ledger)
+    least = min((each.nbytes for rows in away.values() for each in rows), default=0)
+    for moved, taker in one_moved(found.launch):
+        if taker in away or not least or left[taker] < least:
+            continue
+        bare = search.ledgers.bare(moved)
+        work = [line.compute_bytes for line in found.ledger.lines]
+        host = packed(bare, lefts(bare, work)) if bare else None
+        if host is None:
+            continue
+        level = {**found.level, **fields_of(search.model, host)}
+        launch = change(found.launch, **level, tensor_split=())
+        better = search.fitting(launch, level)
+        if better is not None and better.host_read < found.host_read:
+            return _filled(search, better, lefts(better.ledger)) or better
+    return found
 
 
 def _away(search: Search, found: Candidate) -> Candidate:

@@ -247,6 +247,8 @@ class Search:
         guess = self._surely_misses(launch, gpus=gpus)
         if guess is not None:
             return guess
+        if self._attends_elsewhere(launch):
+            return None
         ledger = self.ledger(self.settled(launch))
         if ledger is None or self._attention_leaves_gpu(ledger):
             return None
@@ -286,6 +288,9 @@ class Search:
         left = self._surely_misses(launch)
         if left is not None:
             self.missed(-left)
+            return None
+        if self._attends_elsewhere(launch):
+            self.found_any = True
             return None
         launch = self.settled(launch)
         ledger = self.ledger(launch)
@@ -330,6 +335,12 @@ class Search:
         away = _PROJECTOR_AWAY in launch.extra and _PROJECTOR_AWAY not in self.base.extra
         draft = launch.draft_gpu_layers == 0 and "draft_gpu_layers" not in self.fixed
         return away + (draft and bool(launch.model_draft))
+
+    def _attends_elsewhere(self, launch: Launch) -> bool:
+        """The same where that needs no graph: whatever the split, if all GPUs are of one kind."""
+        bare = self.barest(launch)
+        alike = len({gpu.kind for gpu in self.devices}) == 1
+        return alike and bare is not None and self._attention_leaves_gpu(bare)
 
     def _attention_leaves_gpu(self, ledger: Ledger) -> bool:
         """Whether a GPU lacks flash attention for cache types that nobody insists on.

@@ -38,6 +38,7 @@ class Splits:
 
     ledgers: Ledgers
     _exact: dict[Launch, Launch] = field(default_factory=dict)
+    _fitted: dict[Launch, tuple[float, ...]] = field(default_factory=dict)
     _weighed: Weighed = field(default_factory=dict)
 
     def rough(self, launch: Launch, *, computing: bool = True) -> Launch:
@@ -54,46 +55,70 @@ class Splits:
             self._exact[launch] = self._settled(launch)
         return self._exact[launch]
 
+    def _left(self, split: Launch) -> int | None:
+        """What its ledger leaves; a split that fits is remembered for other contexts."""
+        ledger = self.ledgers.whole(split)
+        if ledger is None:
+            return None
+        left = slack_of(ledger)
+        if left >= 0 and ledger.placement.n_gpu > 1:
+            self._fitted[_of_any_length(split)] = split.tensor_split
+        return left
+
     def _settled(self, launch: Launch) -> Launch:
         tried: dict[Launch, int] = {}
         split = self.rough(launch)
         while split not in tried and len(tried) < _ROUNDS:
+            left = self._left(split)
             ledger, bare = self.ledgers.whole(split), self.ledgers.bare(split)
-            if ledger is None or bare is None:
+            if left is None or ledger is None or bare is None:
                 break
-            tried[split] = slack_of(ledger)
-            if tried[split] >= 0 or ledger.placement.n_gpu < 2:
-                break
+            tried[split] = left
+            if left >= 0 or ledger.placement.n_gpu < 2:
+                return split
             pairs = zip(ledger.lines, bare.lines, strict=True)
             work = [line.total_bytes - without.total_bytes for line, without in pairs]
             split = _shared(launch, bare, work, self._weighed)
             after = self.ledgers.bare(split)
             if after is None or slack_of(after, work) < -_NEARLY:
                 break
-        best = max(tried, key=lambda each: tried[each]) if tried else split
-        if best in tried and -_CLOSE < tried[best] < 0:
-            return self._beside(best, tried[best])
-        return best
+        if not tried:
+            return split
+        known = self._fitted.get(_of_any_length(split))
+        if known is not None:
+            shorter = change(launch, tensor_split=known)
+            left = None if shorter in tried else self._left(shorter)
+            if left is not None:
+                tried[shorter] = left
+        best = max(tried, key=lambda each: tried[each])
+        return self._beside(best, tried[best]) if -_CLOSE < tried[best] < 0 else best
 
     def _beside(self, split: Launch, left: int) -> Launch:
         """A split with single layers moved to a neighbour, if that fits or misses by less."""
         while left < 0:
             found, most = split, left
-            for other in _moved(split):
+            for other, _ in one_moved(split):
                 bare = self.ledgers.bare(other)
                 if bare is None or slack_of(bare) < 0:
                     continue
-                ledger = self.ledgers.whole(other)
-                if ledger is not None and slack_of(ledger) > most:
-                    found, most = other, slack_of(ledger)
+                work = self.ledgers.guess_of_split(other, bare.context.n_ctx)
+                if work and slack_of(bare, work) < most - _NEARLY:
+                    continue
+                slack = self._left(other)
+                if slack is not None and slack > most:
+                    found, most = other, slack
             if found is split:
                 break
             split, left = found, most
         return split
 
 
-def _moved(split: Launch) -> Iterator[Launch]:
-    """The same with one layer given to a neighbour."""
+def _of_any_length(split: Launch) -> Launch:
+    return change(split, n_ctx=0, tensor_split=())
+
+
+def one_moved(split: Launch) -> Iterator[tuple[Launch, int]]:
+    """The same with one layer given to a neighbour, and which GPU takes it."""
     counts = split.tensor_split
     for a in range(len(counts) - 1):
         for giver, taker in ((a, a + 1), (a + 1, a)):
@@ -101,7 +126,7 @@ def _moved(split: Launch) -> Iterator[Launch]:
             moved[giver] -= 1
             moved[taker] += 1
             if moved[giver] >= 0:
-                yield change(split, tensor_split=tuple(moved))
+                yield change(split, tensor_split=tuple(moved)), taker
 
 
 def _shared(
