@@ -131,6 +131,31 @@ def test_another_machine_counts_only_when_its_file_is_named(
     assert found["choice"]["speed"]["basis"] == "measured"
 
 
+def test_advice_uses_what_was_measured_here_and_in_a_file(
+    quick: Kvwise, kept: Store, tmp_path: Path
+) -> None:
+    line = f"llama-server -m {MODEL} -c 4096 -ngl 0"
+    words = ("plan", "--from", line, "--keep", "all", "--cpu-only", "--json")
+    assert json.loads(quick(*words).out)["measured"] is None
+    other = speed(77.0, machine=Machine("desk", "linux x86_64", "AMD Ryzen 7", 8, 32 << 30))
+    place = tmp_path / "desk.jsonl"
+    place.write_text(json.dumps(to_json(other)) + "\n", encoding="utf-8")
+    found = json.loads(quick(*words, "--results", str(place)).out)
+    assert "measured on desk 3 days ago" in found["measured"]["said"][0]
+    save(kept, speed(33.0))
+    found = json.loads(quick(*words).out)
+    assert "measured on this machine" in found["measured"]["said"][0]
+    assert found["measured"]["said"][0] in quick(*words[:-1]).out
+
+
+def test_results_are_no_settings_to_advise_on(quick: Kvwise, tmp_path: Path) -> None:
+    place = tmp_path / "desk.jsonl"
+    place.write_text(json.dumps(to_json(speed(33.0))) + "\n", encoding="utf-8")
+    done = quick("plan", MODEL, "--from", str(place))
+    assert "holds measurements, not settings" in done.err
+    assert f"--results {place}" in done.err
+
+
 def test_a_gpu_that_is_named_is_not_this_machine(quick: Kvwise, kept: Store) -> None:
     save(kept, speed(33.0))
     words = ("plan", MODEL, "--gpu", "RTX 4060", "--no-simulate", "--json")

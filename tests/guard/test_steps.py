@@ -12,10 +12,10 @@ from kvwise.device import Device, Host
 from kvwise.gguf.open import open_header
 from kvwise.guard.case import Case, line_of
 from kvwise.guard.cause import Cause
-from kvwise.guard.knobs import KNOBS
-from kvwise.guard.steps import RESERVE, RUNG, SHARES, Exhausted, Ladder, Step
+from kvwise.guard.steps import RESERVE, RUNG, SHARES, Exhausted, Ladder
 from kvwise.launch import Launch
 from kvwise.plan.goal import Goal
+from kvwise.plan.step import KNOBS, Step
 from kvwise.text import phrase
 from kvwise.units import GIB, MIB
 

@@ -36,5 +36,7 @@ def test_a_prompt_that_was_counted_still_must_fit() -> None:
 def test_a_refusal_names_the_context_that_was_fixed() -> None:
     launch = replace(LAUNCH, n_ctx=40960)
     small = Device("card", "generic", 6 * GIB, 6 * GIB)
-    with pytest.raises(Impossible, match=r"^40,960 tokens per slot do not fit card with -c kept"):
+    with pytest.raises(
+        Impossible, match=r"^40,960 tokens per slot do not fit card with -c, --never-offload kept"
+    ):
         plan(MODEL, [small], Goal("chat", never_offload=True), launch=launch, fixed={"n_ctx"})

@@ -8,6 +8,8 @@ from itertools import pairwise
 import pytest
 
 from kvwise.device import Host
+from kvwise.errors import UsageError
+from kvwise.launch import Launch
 from kvwise.memory.account import account
 from kvwise.options import change
 from kvwise.plan.choose import plan
@@ -118,7 +120,35 @@ def test_what_the_host_cannot_hold_stays_on_the_gpu() -> None:
 def test_the_ladder_says_what_each_rung_gives_up() -> None:
     made = plan(model("qwen3-8b"), [gpu(7.4)], host=RAM)
     reasons = [str(rung.step) for rung in made.ladder]
-    assert "more stay free" in reasons[0]
-    assert any("q8_0" in reason for reason in reasons)
+    assert reasons[0].startswith("-c ")
+    assert all("MiB less on GPU0" in reason for reason in reasons)
+    assert any("-ctk f16 -> q8_0, -ctv f16 -> q8_0" in reason for reason in reasons)
     kept = [line for rung in made.ladder for line in rung.ledger.lines if not line.host]
     assert (kept[0].headroom_bytes or 0) >= (192 + 256) * 1024**2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"n_gpu_layers": 10}, {"n_cpu_moe": 4}, {"offload_kqv": False},
+     {"override_tensor": (("exps", "CPU"),)}],
+)  # fmt: skip
+def test_never_offload_and_a_flag_that_offloads_contradict_each_other(
+    changes: dict[str, object],
+) -> None:
+    goal, moe = Goal("chat", never_offload=True), model("qwen3-30b-a3b")
+    launch = change(Launch(n_seq_max=1), **changes)
+    with pytest.raises(UsageError, match="contradict each other"):
+        plan(moe, [gpu(24)], goal, launch=launch, fixed=set(changes), host=RAM)
+    whole = change(Launch(n_seq_max=1), n_gpu_layers=99)
+    made = plan(moe, [gpu(24)], goal, launch=whole, fixed={"n_gpu_layers"}, host=RAM)
+    assert made.choice.launch.n_gpu_layers == 99
+
+
+def test_an_alternative_without_speeds_says_what_it_reads_from_the_host() -> None:
+    made = plan(model("qwen3-8b"), [gpu(5)], host=RAM)
+    slower = [each for each in made.alternatives
+              if each.speed.read_bytes_host > 1.1 * made.choice.speed.read_bytes_host]  # fmt: skip
+    assert slower
+    for each in slower:
+        assert each.speed.decode is None
+        assert "more from the host for each token" in str(each.trades)

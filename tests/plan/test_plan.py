@@ -253,6 +253,7 @@ def test_a_prompt_must_leave_room_for_one_token() -> None:
 def test_more_than_the_model_was_trained_for() -> None:
     error = _impossible(Goal("document", prompt_tokens=50_000), free=24)
     assert "40,960" in str(error)
+    assert "enough for a prompt of 40,704" in str(error.hint)
     assert error.nearest is not None
     assert error.nearest.choice.slot_tokens == 40_960
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kvwise.cli._learned import known
 from kvwise.cli._planning import goal_of, refuse
 from kvwise.cli._request import DEVICE_NAMES, companions_of, machine, model_of, with_model
 from kvwise.cli._shapes import Cell, Column, Table, Words
@@ -55,11 +57,15 @@ def advise(
     keep: tuple[str, ...],
     words: list[str],
     engine: str | None,
+    results: str | None,
     **options: Any,
 ) -> int:
     """Compare and show; returns the exit code. Raises what reading and planning raise."""
     asked = _understood(source, model, name, words)
-    on = machine(**{each: options.pop(each) for each in DEVICE_NAMES})
+    devices = {each: options.pop(each) for each in DEVICE_NAMES}
+    on = machine(**devices)
+    here = not any(devices[each] for each in ("gpu", "device_file", "ram"))
+    measured = known(asked.model, on, asked.reading.launch.build, here=here, file=results)
     goal = goal_of(printer, asked.model, engine=engine, **options)
     companions = companions_of(asked.reading.launch)
 
@@ -68,7 +74,8 @@ def advise(
 
     def planner(launch: Launch, fixed: Any, wanted: Any) -> Plan:
         return plan(asked.model, on.devices, wanted, launch=launch, fixed=fixed, host=on.host,
-                    companions=companions)  # fmt: skip
+                    companions=companions, grades=measured.grades,
+                    results=measured.speeds)  # fmt: skip
 
     kept = fields_kept([word for word in keep if not word.isdecimal()], asked.reading)
     try:
@@ -79,9 +86,10 @@ def advise(
         document = plan_json(made.plan, printer.language)
         document["commands"] = commands.all_shells([made.advised.tool, *to_argv(made.advised)])
         document |= comparison_json(asked.given, made, asked.notes, printer.language)
+        document["measured"] = measured.as_json(printer.language)
         printer.document(document)
     else:
-        _show(printer, asked, made, source)
+        _show(printer, asked, made, source, measured.said)
     return 0
 
 
@@ -152,7 +160,9 @@ def _short(text: str) -> str:
 # -- the text -----------------------------------------------------------------
 
 
-def _show(printer: Printer, asked: _Asked, made: Comparison, source: str) -> None:
+def _show(
+    printer: Printer, asked: _Asked, made: Comparison, source: str, measured: Sequence[Phrase]
+) -> None:
     printer.text(_verdict(made), "title")
     for note in asked.notes:
         printer.bullets([note])
@@ -162,7 +172,7 @@ def _show(printer: Printer, asked: _Asked, made: Comparison, source: str) -> Non
     else:
         printer.text(phrase("nothing to change"))
     printer.text()
-    printer.bullets(made.plan.choice.why)
+    printer.bullets([*made.plan.choice.why, *measured])
     printer.text()
     for heading, text in _corrected(asked, made, source):
         printer.text(heading, "dim")

@@ -19,7 +19,6 @@ from kvwise.engine.find import SERVER, Engine, binary, find
 from kvwise.errors import KvwiseError, UsageError
 from kvwise.gguf.model import Model
 from kvwise.guard.case import Case, short
-from kvwise.guard.knobs import KNOBS
 from kvwise.guard.line import Given
 from kvwise.here import with_reserve
 from kvwise.launch import Launch
@@ -27,6 +26,7 @@ from kvwise.options import asked, read, spellings
 from kvwise.options.row import SERVER as TOOL
 from kvwise.plan.choose import Plan
 from kvwise.plan.choose import plan as make_plan
+from kvwise.plan.step import KNOBS
 from kvwise.text import Phrase, phrase
 from kvwise.units import show
 

@@ -15,10 +15,11 @@ from kvwise.cli.output import Printer
 from kvwise.guard.cause import Cause
 from kvwise.guard.line import Listen, without_secrets
 from kvwise.guard.rules import Rules
-from kvwise.guard.steps import Exhausted, Ladder, Step
+from kvwise.guard.steps import Exhausted, Ladder
 from kvwise.guard.tell import SCHEMA, Event, Tell
 from kvwise.options import to_argv
 from kvwise.plan.commands import all_shells
+from kvwise.plan.step import Step
 from kvwise.text import Phrase, phrase
 
 _STYLES = {"failed": "bad", "died": "bad", "gave-up": "bad", "step": "warn", "retry": "warn",

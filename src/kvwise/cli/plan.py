@@ -11,7 +11,6 @@ from kvwise.cli._learned import RESULTS
 from kvwise.cli._planning import GOAL_OPTIONS, Planned, planned, refuse
 from kvwise.cli._request import DEVICE_NAMES, DEVICE_OPTIONS, ENGINE, MODEL, SHAPE, companions_of
 from kvwise.cli.output import Printer
-from kvwise.errors import UsageError
 from kvwise.plan.choose import Impossible
 from kvwise.plan.goal import MOST_TOKENS, PURPOSES
 from kvwise.plan.report import plan_json
@@ -85,8 +84,6 @@ def command(
         each for word in theirs["keep"] if word.isdecimal() for each in ("--keep", word)
     ]
     if theirs["source"] is not None:
-        if options.pop("results") is not None:
-            raise UsageError("--results goes with a MODEL, not with --from")
         from kvwise.cli._from import advise  # noqa: PLC0415  (YAML and a dozen formats)
 
         return advise(printer, model=model, words=words, engine=engine, **theirs, **options)

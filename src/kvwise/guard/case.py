@@ -25,7 +25,7 @@ class Case:
     """A request: the model (None = kvwise cannot read its header), the machine, and what may move.
 
     `goal` None = the flags were taken as they were given. `fixed` are the Launch fields that the
-    user set; `may_change` the knobs (guard.knobs.KNOBS) that may move them all the same.
+    user set; `may_change` the knobs (plan.step.KNOBS) that may move them all the same.
     """
 
     model: Model | None

@@ -14,14 +14,6 @@ from kvwise.plan.goal import Goal
 from kvwise.plan.offload import levels
 from kvwise.plan.quality import CLASSES, meets, quality_of
 
-KNOBS: Mapping[str, frozenset[str]] = {
-    "ubatch": frozenset({"n_ubatch", "n_batch"}),
-    "types": frozenset({"type_k", "type_v"}),
-    "context": frozenset({"n_ctx"}),
-    "layers": frozenset({"n_gpu_layers", "n_cpu_moe"}),
-}
-"""Name of a knob -> the Launch fields that it moves."""
-
 _SMALLEST_UBATCH = 64
 _SMALLEST_CONTEXT = 512  # tokens per slot, when nobody said what is needed
 _CONTEXTS = (15, 14, 12, 10, 8, 6, 4, 2, 1)  # sixteenths of the context to try

@@ -8,16 +8,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from kvwise.engine.find import Engine
 from kvwise.engine.settings import VERBOSITY, Run, check, embedded_spec, for_build
 from kvwise.guard.embedded_flags import attributes
 from kvwise.launch import Launch
 from kvwise.options import asked, defaults, to_argv
-from kvwise.options.kinds import DEVICES, OVERRIDES, SPLIT
+from kvwise.plan.step import FLAGS
 
 SECRETS = frozenset({"--api-key", "-hft", "--hf-token", "--api-key-file"})
 _LOUDNESS = {"-lv", "--verbosity", "--log-verbosity", "-v", "--verbose", "--log-verbose",
@@ -25,29 +24,6 @@ _LOUDNESS = {"-lv", "--verbosity", "--log-verbosity", "-v", "--verbose", "--log-
 
 _HOST, _PORT = "127.0.0.1", 8080  # llama-server's own
 
-Write = Callable[[Any], object]
-
-
-def _layers(count: int) -> object:
-    return {-1: "auto", -2: "all"}.get(count, count)
-
-
-_SHOWN: tuple[tuple[str, str, Write], ...] = (
-    ("n_ctx", "-c", int),
-    ("n_seq_max", "-np", int),
-    ("n_batch", "-b", int),
-    ("n_ubatch", "-ub", int),
-    ("type_k", "-ctk", str),
-    ("type_v", "-ctv", str),
-    ("n_gpu_layers", "-ngl", _layers),
-    ("n_cpu_moe", "-ncmoe", int),
-    ("tensor_split", "-ts", SPLIT.write),
-    ("devices", "-dev", DEVICES.write),
-    ("override_tensor", "-ot", OVERRIDES.write),
-    ("draft_type_k", "-ctkd", str),
-    ("draft_type_v", "-ctvd", str),
-    ("draft_gpu_layers", "-ngld", _layers),
-)
 _AS_THEY_ARE = frozenset(
     {"tensor_split", "devices", "override_tensor", "draft_type_k", "draft_type_v",
      "draft_gpu_layers"}
@@ -60,17 +36,8 @@ _SWITCHES = (
     ("embeddings", True, ("--embedding",)),
     ("fit", False, ("-fit", "off")),
 )
-CHOSEN = frozenset({field for field, *_ in (*_SHOWN, *_SWITCHES)})
+CHOSEN = frozenset({field for field, *_ in (*FLAGS, *_SWITCHES)})
 """Launch fields that a plan or a step may set."""
-
-
-def shown() -> tuple[tuple[str, str, Write], ...]:
-    """(Launch field, its flag, how its value is written) of what a step may change."""
-    return (*_SHOWN, ("offload_kqv", "--kv-offload", _on))
-
-
-def _on(value: bool) -> object:
-    return "on" if value else "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +117,7 @@ class Given:
     def _chosen(self, launch: Launch) -> list[str]:
         """Words for what differs from the user's own settings, or was never set by them."""
         words: list[str] = []
-        for field, flag, write in _SHOWN:
+        for field, flag, write in FLAGS:
             value = getattr(launch, field)
             if self._must_say(field, launch):
                 words += [flag, str(write(value))]

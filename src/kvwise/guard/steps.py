@@ -24,15 +24,13 @@ from typing import Any
 from kvwise.errors import KvwiseError
 from kvwise.guard.case import Case, line_of, movable, taken
 from kvwise.guard.cause import Cause
-from kvwise.guard.knobs import KNOBS, MOVES, Around
-from kvwise.guard.line import shown
+from kvwise.guard.knobs import MOVES, Around
 from kvwise.launch import Launch
 from kvwise.memory.ledger import Ledger
 from kvwise.options import change
 from kvwise.plan.choose import Choice, Plan, plan
 from kvwise.plan.goal import Goal
-from kvwise.text import Phrase, phrase
-from kvwise.units import show
+from kvwise.plan.step import KNOBS, Step, step
 
 RESERVE, RUNG = "reserve", "rung"
 SHARES = ((1, 8), (1, 4), (1, 2), (3, 4))
@@ -44,17 +42,6 @@ _NOT_MEMORY = {"device-lost-timeout": ("ubatch", "context", "layers")}
 """Knobs for causes that ask for shorter work instead of fewer bytes."""
 _UNSEEN_KNOBS = {"weights": ("layers",), "context": ("types", "context", "layers")}
 """Knobs that surely shrink what was refused, where no ledger can tell."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The next launch to try. `frees_bytes` on the device in question, None = not known."""
-
-    launch: Launch
-    knobs: tuple[str, ...]
-    changes: Mapping[str, tuple[object, object]]
-    reason: Phrase
-    frees_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +65,17 @@ class Ladder:
         share = SHARES[min(self._failures, len(SHARES) - 1)]
         self._failures += 1
         down = _Down(self.case, launch, cause, share, spilled)
-        step = None
+        found = None
         if not self._replanned and (self.case.goal or launch.fit):
             self._replanned = True
             made = down.planned_again()
             if made:
-                step, self._plan = made
-        if step is None and self._plan:
-            step = down.on_ladder(self._plan.ladder)
-        step = step or down.moved()
-        if step:
-            return step
+                found, self._plan = made
+        if found is None and self._plan:
+            found = down.on_ladder(self._plan.ladder)
+        found = found or down.moved()
+        if found:
+            return found
         free = replace(self.case, fixed=frozenset())
         return Exhausted(_Down(free, launch, cause, share, spilled).moved())
 
@@ -138,9 +125,9 @@ class _Down:
             )  # fmt: skip
         except KvwiseError:
             return None
-        step = self._step(made.choice.launch, (RESERVE,), made.choice.ledger)
-        enough = cause.kind == "cache-types" or (step.frees_bytes or 0) > 0
-        return (step, made) if step.changes and enough else None
+        found = self._step(made.choice.launch, (RESERVE,), made.choice.ledger)
+        enough = cause.kind == "cache-types" or (found.frees_bytes or 0) > 0
+        return (found, made) if found.changes and enough else None
 
     def on_ladder(self, rungs: Sequence[Choice]) -> Step | None:
         """The first rung of the plan's own ladder that gives enough back where it failed."""
@@ -249,43 +236,12 @@ class _Down:
     # -- the result ------------------------------------------------------------------------------
 
     def _step(self, launch: Launch, knobs: tuple[str, ...], after: Ledger | None = None) -> Step:
-        changes = changed(self.launch, launch, self.ledger)
-        words = ", ".join(f"{flag} {old} -> {new}" for flag, (old, new) in changes.items())
         if self.ledger is None or self.cause.kind in _NOT_MEMORY:
-            return Step(launch, knobs, changes, phrase("{changes}", changes=words))
+            return step(self.launch, launch, knobs, ledger=self.ledger)
         after = after or self.case.ledger(launch)
         line = line_of(self.ledger, self.cause)
         number = self.ledger.lines.index(line)
         frees = None
         if after is not None and number < len(after.lines):
             frees = taken(line, self.cause) - taken(after.lines[number], self.cause)
-        if not frees or frees < 0:
-            return Step(launch, knobs, changes, phrase("{changes}", changes=words), frees)
-        reason = phrase(
-            "{changes}: {size} less on {device}",
-            changes=words,
-            size=show(frees),
-            device=line.device or line.buffer,
-        )
-        return Step(launch, knobs, changes, reason, frees)
-
-
-def changed(
-    before: Launch, after: Launch, ledger: Ledger | None = None
-) -> dict[str, tuple[object, object]]:
-    """Flag -> (old, new) of what a step changed; where the engine chose, what it came to."""
-    settled: dict[str, object] = {}
-    if ledger is not None:
-        settled["n_ctx"] = ledger.context.n_ctx
-        settled["n_gpu_layers"] = ledger.placement.gpu_layers
-    found: dict[str, tuple[object, object]] = {}
-    for field, flag, write in shown():
-        old, new = getattr(before, field), getattr(after, field)
-        if old == new:
-            continue
-        known = settled.get(field, old)
-        if field == "n_ctx" and old:
-            known = old
-        if known != new:
-            found[flag] = write(known), write(new)
-    return found
+        return step(self.launch, launch, knobs, ledger=self.ledger, line=line, frees=frees)

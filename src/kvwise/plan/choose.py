@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from kvwise.device import Device, Host
-from kvwise.errors import DoesNotFit, Refused
+from kvwise.errors import DoesNotFit, Refused, UsageError
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory.account import ComputeMode, account
@@ -20,8 +20,9 @@ from kvwise.plan.candidate import Candidate
 from kvwise.plan.costs import Cost, costs
 from kvwise.plan.goal import Goal
 from kvwise.plan.hunt import polished
-from kvwise.plan.impossible import Attempt, relaxed, sentence
+from kvwise.plan.impossible import Attempt, flag_of, relaxed, sentence
 from kvwise.plan.ladder import ladder
+from kvwise.plan.offload import FIELDS, all_on_gpus
 from kvwise.plan.order import alternatives, best, fewest
 from kvwise.plan.quality import Grades
 from kvwise.plan.search import Search
@@ -146,6 +147,8 @@ def plan(
     goal = goal or Goal()
     slots = goal.slots or 1
     base = launch or Launch(model=model.path, n_seq_max=slots, n_outputs_max=slots)
+    if goal.never_offload and devices:
+        _check_nothing_is_off(model, base, fixed)
     ask = partial(_account, companions=companions)
     grades = grades or Grades(architecture=model.architecture)
     search = Search(model, devices, host, goal, base, frozenset(fixed), ask, grades)
@@ -153,6 +156,18 @@ def plan(
     if not found:
         raise _impossible(search, results)
     return _made(search, found, results)
+
+
+def _check_nothing_is_off(model: Model, base: Launch, fixed: Collection[str]) -> None:
+    """Raises UsageError for a flag that keeps off the GPUs what --never-offload wants on them."""
+    for name in (each for each in FIELDS if each in fixed):
+        only = replace(Launch(), **{name: getattr(base, name)})
+        if not all_on_gpus(only, model):
+            raise UsageError(
+                "--never-offload and {flag} contradict each other: {flag} keeps a part of the "
+                "model off the GPUs",
+                flag=flag_of(name), hint="leave one of them out",
+            )  # fmt: skip
 
 
 def _account(
@@ -219,7 +234,7 @@ def _steps_down(
     search: Search, chosen: Candidate, results: Sequence[Measured]
 ) -> tuple[Choice, ...]:
     return tuple(
-        replace(_choice(search, rung.candidate, results, silent=True), step=rung.reason)
+        replace(_choice(search, rung.candidate, results, silent=True), step=rung.step.reason)
         for rung in ladder(search, chosen)
     )
 

@@ -73,7 +73,7 @@ def sentence(
         "tokens": nearest_tokens,
         "gives_up": attempt.gives_up if attempt else "",
         "left": _left(search),
-        "flags": " ".join(sorted(_flag(name) for name in search.fixed)),
+        "flags": ", ".join([*sorted(flag_of(name) for name in search.fixed), *_stays(goal)]),
     }
     hint = None
     if nearest_tokens is not None:
@@ -81,12 +81,20 @@ def sentence(
         if goal.prompt_tokens is not None and nearest_tokens > goal.prompt_tokens:
             fields["nearest_left"] = nearest_tokens - goal.prompt_tokens
             hint = _NEAREST_WITH_PROMPT
+        elif goal.prompt_tokens is not None:
+            longest = nearest_tokens - (search.least - goal.prompt_tokens)
+            fields["longest"] = max(0, longest)
+            hint = _SHORTER_PROMPT if longest > 0 else _NEAREST
     return _what(search), hint, fields
 
 
 _NEAREST = template("with {gives_up} it can: {tokens:,} tokens per slot")
 _NEAREST_WITH_PROMPT = template(
     "with {gives_up} it can: {tokens:,} tokens per slot, of which {nearest_left:,} for the answer"
+)
+_SHORTER_PROMPT = template(
+    "the prompt is too long for any context that can be had: {tokens:,} tokens per slot are the "
+    "most, enough for a prompt of {longest:,}"
 )
 _PROMPT_TOO_LONG = template("a prompt of {prompt:,} tokens does not fit a context of {n_ctx:,}")
 _ANSWER_TOO_LONG = template(
@@ -114,7 +122,7 @@ def _what(search: Search) -> str:
             return _ANSWER_TOO_LONG if goal.predict_tokens else _LITTLE_LEFT
     if search.least > search.trained:
         return _BEYOND_TRAINING
-    return _TOO_LARGE_WITH_FLAGS if search.fixed else _TOO_LARGE
+    return _TOO_LARGE_WITH_FLAGS if search.fixed or goal.never_offload else _TOO_LARGE
 
 
 def _room(search: Search) -> int:
@@ -130,12 +138,17 @@ def _left(search: Search) -> int:
 
 def _where(search: Search) -> str:
     names = [device.name for device in search.devices]
-    if search.host and search.host.available_bytes:
+    stays = search.devices and search.goal.never_offload
+    if search.host and search.host.available_bytes and not stays:
         names.append(f"{show(search.host.available_bytes)} RAM")
     return " + ".join(names) or "RAM"
 
 
-def _flag(field: str) -> str:
+def _stays(goal: Goal) -> list[str]:
+    return ["--never-offload"] if goal.never_offload else []
+
+
+def flag_of(field: str) -> str:
     for option in OPTIONS:
         if option.field == field or any(name == field for name, _ in option.on):
             return option.flags[0] if option.flags else field

@@ -13,8 +13,8 @@ from kvwise.plan.edge import edge
 from kvwise.plan.offload import FIELDS, is_full
 from kvwise.plan.quality import PAIRS, meets
 from kvwise.plan.search import Search
-from kvwise.text import Phrase, phrase
-from kvwise.units import MIB, show
+from kvwise.plan.step import Step, step
+from kvwise.units import MIB
 
 _RUNGS = 6
 _SMALLEST_UBATCH = 64
@@ -23,20 +23,16 @@ _LEAST_EXTRA = 256 * MIB  # what the first rung keeps free beside the reserve, a
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A safer launch, and in words what it gives up against the one before."""
+    """A safer launch, and what it gives up against the one before."""
 
     candidate: Candidate
-    reason: Phrase
+    step: Step
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _Move:
+    knob: str
     changes: dict[str, Any]
-    reason: Phrase
-
-    @property
-    def kind(self) -> str:
-        return next(iter(self.changes)) if len(self.changes) < len(FIELDS) else "layers"
 
 
 def ladder(search: Search, chosen: Candidate) -> list[Rung]:
@@ -46,7 +42,7 @@ def ladder(search: Search, chosen: Candidate) -> list[Rung]:
     layers give way. What the user fixed stays; the prompt still fits as long as it can.
     """
     rungs: list[Rung] = []
-    useless: set[str] = set()  # kinds of steps that gave back too little
+    useless: set[str] = set()  # knobs that gave back too little
     here = chosen
     while len(rungs) < _RUNGS:
         lower = next(_lower(search, here, useless, first=not rungs), None)
@@ -58,39 +54,47 @@ def ladder(search: Search, chosen: Candidate) -> list[Rung]:
 
 
 def _lower(search: Search, here: Candidate, useless: set[str], *, first: bool) -> Iterator[Rung]:
-    for step in _steps(search, here, first=first):
-        if step.kind in useless:
+    for move in _moves(search, here, first=first):
+        if move.knob in useless:
             continue
         level = dict(here.level) | {
-            name: step.changes[name] for name in FIELDS if name in step.changes
+            name: move.changes[name] for name in FIELDS if name in move.changes
         }
-        found = search.with_changes(here.launch, step.changes, level)
+        found = search.with_changes(here.launch, move.changes, level)
         if found and _weight(here) - _weight(found) >= _worth(here):
-            yield Rung(found, step.reason)
+            yield Rung(found, _described(here, found, move.knob))
         else:
-            useless.add(step.kind)
+            useless.add(move.knob)
 
 
-def _steps(search: Search, here: Candidate, *, first: bool) -> Iterator[_Step]:
+def _described(here: Candidate, lower: Candidate, knob: str) -> Step:
+    """What the step frees on the GPU that was the fullest; on the host where there is none."""
+    lines = here.ledger.lines
+    gpus = [line for line in lines if not line.host]
+    line = max(gpus or lines, key=lambda each: each.total_bytes)
+    number = lines.index(line)
+    after = lower.ledger.lines
+    frees = line.total_bytes - after[number].total_bytes if number < len(after) else None
+    return step(here.launch, lower.launch, (knob,), ledger=here.ledger, line=line, frees=frees)
+
+
+def _moves(search: Search, here: Candidate, *, first: bool) -> Iterator[_Move]:
     """Changes to try, gentlest first."""
     launch, fixed = here.launch, search.fixed
     if first and "n_ctx" not in fixed:
         yield from _keep_more_free(search, here)
     if "n_ubatch" not in fixed and launch.n_ubatch // 2 >= _SMALLEST_UBATCH:
-        yield _Step(
-            {"n_ubatch": launch.n_ubatch // 2},
-            phrase("a micro-batch of {half} needs less to compute in", half=launch.n_ubatch // 2),
-        )
+        yield _Move("ubatch", {"n_ubatch": launch.n_ubatch // 2})
     yield from _smaller_types(search, here)
     if "n_ctx" not in fixed:
         context, least = here.ledger.context.n_ctx, _least(search)
         tokens = max(context * 3 // 4 // search.unit * search.unit, least)
         if tokens < context:
-            yield _Step({"n_ctx": tokens}, _shorter(context - tokens))
+            yield _Move("context", {"n_ctx": tokens})
     yield from _offload_more(search, here)
 
 
-def _keep_more_free(search: Search, here: Candidate) -> Iterator[_Step]:
+def _keep_more_free(search: Search, here: Candidate) -> Iterator[_Move]:
     """The longest context that leaves the reserve once more."""
     reserves = [device.reserve_bytes or 0 for device in here.ledger.devices]
     extra = max(*reserves, _LEAST_EXTRA) if reserves else _LEAST_EXTRA
@@ -104,32 +108,18 @@ def _keep_more_free(search: Search, here: Candidate) -> Iterator[_Step]:
     at_least = left(low) if low < high else None
     if at_least is None or at_least < 0:
         return
-    tokens = edge(left, low, high) * unit
-    yield _Step(
-        {"n_ctx": tokens},
-        phrase(
-            "{size} more stay free: the context is {less:,} tokens shorter",
-            size=show(extra),
-            less=here.ledger.context.n_ctx - tokens,
-        ),
-    )
+    yield _Move("context", {"n_ctx": edge(left, low, high) * unit})
 
 
-def _shorter(tokens: int) -> Phrase:
-    return phrase("the context is {less:,} tokens shorter", less=tokens)
-
-
-def _smaller_types(search: Search, here: Candidate) -> Iterator[_Step]:
+def _smaller_types(search: Search, here: Candidate) -> Iterator[_Move]:
     if {"type_k", "type_v"} & set(search.fixed) or here.pair not in PAIRS:
         return
     for k, v in PAIRS[PAIRS.index(here.pair) + 1 :]:
         if meets(search.grades.of(k, v), search.goal.floor):
-            yield _Step(
-                {"type_k": k, "type_v": v}, phrase("the cache is kept in {k} and {v}", k=k, v=v)
-            )
+            yield _Move("types", {"type_k": k, "type_v": v})
 
 
-def _offload_more(search: Search, here: Candidate) -> Iterator[_Step]:
+def _offload_more(search: Search, here: Candidate) -> Iterator[_Move]:
     """The next level that gives back about a twentieth of the fullest GPU."""
     steps = search.levels
     start = 1 if is_full(here.level, search.model) else _place(search, here)
@@ -148,10 +138,7 @@ def _offload_more(search: Search, here: Candidate) -> Iterator[_Step]:
     else:
         # `edge` looks for the last level that still holds more than is wanted
         number = start if (spare(start) or 0) <= 0 else edge(spare, start, len(steps) - 1) + 1
-    yield _Step(
-        nothing | dict(steps[number]),
-        phrase("more of the model stays in the host's memory"),
-    )
+    yield _Move("layers", nothing | dict(steps[number]))
 
 
 def _place(search: Search, here: Candidate) -> int:

@@ -153,6 +153,9 @@ def _speed(chosen: Offer, other: Offer) -> Iterator[Phrase]:
     if less := _reads_less(chosen, other):
         yield phrase("reads {size} less from the host for each token", size=show(less))
     if chosen.speed.decode is None or other.speed.decode is None:
+        more = other.speed.read_bytes_host - chosen.speed.read_bytes_host
+        if more > _hair(chosen.speed.read_bytes_host):
+            yield phrase("reads {size} more from the host for each token", size=show(more))
         return
     ratio = against.decode(other.speed, chosen.speed)
     if ratio is not None and abs(ratio - 1) > _ALIKE:

@@ -18,6 +18,7 @@ __all__ = ["Given", "of_file", "of_text"]
 
 _ORDER = ("koboldcpp", "lm-studio", "llama-cpp-python", "llama-swap", "docker-compose", "systemd",
           "text-generation-webui", "localai", "llama-server", "ollama")  # fmt: skip
+_MEASURED = '"kvwise/results/'
 _SCRIPTS = (".sh", ".bash", ".zsh", ".bat", ".cmd", ".ps1")
 
 
@@ -51,6 +52,9 @@ def of_file(name: str, text: str, model: str | None = None) -> Given:
     if name.lower().endswith(_SCRIPTS) or text.startswith("#!"):
         return of_text(text)
     kind = kind_of(name, text)
+    if kind is None and _MEASURED in text.partition("\n")[0]:
+        raise SourceError("{path} holds measurements, not settings", path=name,
+                          hint="`kvwise plan MODEL --results {path}` plans with them")  # fmt: skip
     if kind is None:
         raise SourceError("{path} is no settings file that is known", path=name,
                           hint="`kvwise export --list` shows the kinds")  # fmt: skip
