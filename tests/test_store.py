@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -135,3 +138,64 @@ def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
         kept.lock("y").close()
         held.close()
         kept.lock("x").close()
+
+
+_NO_ROOM = """
+import resource, sys
+from pathlib import Path
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # no file can grow, as on a full disk
+from kvwise.store import Store, StoreError
+with Store(Path(sys.argv[1])) as kept:
+    print(len(kept.rows("SELECT * FROM job")), kept.read_only)
+    try:
+        with kept.transaction() as db:
+            db.execute("DELETE FROM job")
+    except StoreError as error:
+        print(error.phrase)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits of this kind")
+def test_what_cannot_be_written_is_read(tmp_path: Path) -> None:
+    columns = "kind, subject, key, about, state, notes, began"
+    with Store(tmp_path / "a.db") as kept, kept.transaction() as db:
+        db.execute(f"INSERT INTO job ({columns}) VALUES ('a', 'b', 'c', '{{}}', 'open', '{{}}', 0)")  # noqa: S608
+    done = subprocess.run(
+        [sys.executable, "-c", _NO_ROOM, str(tmp_path / "a.db")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    read, refused = done.stdout.splitlines()
+    assert read.partition(" ")[0] == "1"
+    assert read.partition(" ")[2]
+    assert "cannot be used" in refused
+    with Store(tmp_path / "a.db") as kept:
+        assert len(kept.rows("SELECT * FROM job")) == 1
+        assert kept.read_only == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root writes anything")
+def test_a_folder_that_is_read_only(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db") as kept:
+        assert kept.rows("SELECT * FROM job") == []
+    tmp_path.chmod(0o555)
+    try:
+        with Store(tmp_path / "a.db") as kept:
+            assert kept.rows("SELECT * FROM job") == []
+            assert "denied" in kept.read_only
+    finally:
+        tmp_path.chmod(0o755)
+
+
+def test_a_file_of_an_older_kvwise_that_cannot_be_written_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(store, "MIGRATIONS", MIGRATIONS[:1])
+        Store(tmp_path / "a.db").close()
+
+    def full(_self: Store) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Store, "_set_up", full)
+    with pytest.raises(StoreError, match="older kvwise"):
+        Store(tmp_path / "a.db")

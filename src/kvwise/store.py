@@ -11,7 +11,7 @@ import errno
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -19,11 +19,12 @@ from typing import Any, ClassVar, Self
 
 from kvwise import paths
 from kvwise.errors import KvwiseError, UsageError
-from kvwise.text import Phrase, template
+from kvwise.text import Phrase, phrase, template
 
 NAME = "kvwise.db"
 _APPLICATION = 0x6B767773  # "kvws": a database of somebody else is not touched
 _BUSY_MS = 10_000
+_ROOM = 1 << 17  # bytes that a database needs beside it to be written
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -60,6 +61,8 @@ class StoreError(KvwiseError):
 class Store:
     """The open database, for all threads of this process. Raises StoreError.
 
+    A file that is there and cannot be written, because its disk is full or its folder is
+    read-only, is read as it is: `read_only` says why, and only what writes raises.
     A subclass with migrations and an application number of its own is another kind of file.
     """
 
@@ -71,20 +74,49 @@ class Store:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or paths.data_dir() / NAME
         self._lock = threading.RLock()
+        self.read_only = ""
         self._make(self.path.parent)
         with self._told():
-            self._db = sqlite3.connect(
-                self.path, isolation_level=None, check_same_thread=False, timeout=_BUSY_MS / 1000
-            )
+            try:
+                self._open(str(self.path), self._set_up)
+            except sqlite3.OperationalError as error:
+                if "locked" in str(error) or not _written(self.path):
+                    raise
+                self._open_as_it_is()
+                self.read_only = _why_not(self.path) or str(error)
+            else:
+                self.read_only = "" if _can_write(self.path) else _why_not(self.path)
+
+    def _open(self, place: str, set_up: Callable[[], None]) -> None:
+        self._db = sqlite3.connect(
+            place, isolation_level=None, check_same_thread=False, timeout=_BUSY_MS / 1000,
+            uri=place.startswith("file:"),
+        )  # fmt: skip
         try:
-            with self._told():
-                self._set_up()
-        except StoreError:
+            self._db.row_factory = sqlite3.Row
+            set_up()
+        except BaseException:
             self._db.close()
             raise
 
+    def _open_as_it_is(self) -> None:
+        """Read-only: beside the files of its log where they are, else without any."""
+        uri = self.path.absolute().as_uri()
+        try:
+            self._open(f"{uri}?mode=ro", self._look)
+        except sqlite3.OperationalError:
+            self._open(f"{uri}?immutable=1", self._look)
+
+    def _look(self) -> None:
+        """Of a file that cannot be brought to this version."""
+        if self._check() < len(self._steps):
+            raise StoreError(
+                "{path} was written by an older kvwise and cannot be written now",
+                path=str(self.path), hint=self.hint,
+            )  # fmt: skip
+        self._check_tables()
+
     def _set_up(self) -> None:
-        self._db.row_factory = sqlite3.Row
         self._check()
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
             self._db.execute(f"PRAGMA {pragma}").fetchall()
@@ -135,6 +167,8 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """All of it or nothing; on the disk when the block ends. Blocks must not be nested."""
+        if self.read_only:
+            raise self._unusable(self.path, self.read_only)
         with self._lock, self._told():
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -211,6 +245,41 @@ class Store:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def as_it_is(store: Store) -> Phrase:
+    """What is said of one that is `read_only`."""
+    return phrase(
+        "{path} is only read, it cannot be written: {why}", path=str(store.path),
+        why=store.read_only,
+    )  # fmt: skip
+
+
+def _written(path: Path) -> bool:
+    """Whether there is a database in which something stands."""
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def _can_write(path: Path) -> bool:
+    """Whether a file that is there, or is none (in memory), can be changed."""
+    return not path.exists() or os.access(path, os.W_OK)
+
+
+def _why_not(path: Path) -> str:
+    """What keeps a database from being written, empty where it is not to be seen."""
+    try:
+        disk = os.statvfs(path) if hasattr(os, "statvfs") else None
+        shut = not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
+    except OSError:
+        return ""
+    if shut:
+        whole = disk is not None and disk.f_flag & os.ST_RDONLY
+        return os.strerror(errno.EROFS if whole else errno.EACCES)
+    full = disk is not None and disk.f_bavail * disk.f_frsize < _ROOM
+    return os.strerror(errno.ENOSPC) if full else ""
 
 
 def _columns(db: sqlite3.Connection) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ import pytest
 from kvwise.digest.chunker import Rules
 from kvwise.digest.outputs import can_write, document_json, pooled, write_chunks, write_vectors
 from kvwise.digest.run import Digest, Summary
-from kvwise.digest.search import nearest, text_of
+from kvwise.digest.search import text_of
 from kvwise.digest.shelf import Shelf
 from kvwise.digest.sources import sources
 from kvwise.digest.stations import Stations
@@ -76,7 +76,6 @@ def test_nothing_in_a_document(tmp_path: Path) -> None:
     with Shelf(tmp_path / "out") as shelf:
         assert _digest(shelf, [str(tmp_path / "empty.txt")]).chunks == 0
         assert pooled(shelf, "empty.txt") is None
-        assert nearest(shelf, [1.0, 0.0], 5) == []
         if can_write():
             assert write_vectors(shelf, tmp_path) == (0, 0)
             write_chunks(shelf, tmp_path)

@@ -31,7 +31,7 @@ from kvwise.quality.scorers import ByServer, Setup
 from kvwise.quality.texts import Text, shipped
 from kvwise.results import load
 from kvwise.store import Store
-from models import smollm2
+from models import large_keys, smollm2
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine")]
 
@@ -91,6 +91,19 @@ def test_types_are_told_apart_and_kept(engine: Engine, store: Store) -> None:
     assert load(store, kind="fidelity") == sorted(found, key=lambda each: (each.at, each.identity))
     assert paces[-1].done == paces[-1].total == 9
     assert not list((Path(os.environ["KVWISE_HOME"]) / "cache" / "quality").iterdir())
+
+
+def test_keys_that_are_far_larger_than_the_rest_break_a_cache_of_4_bits(
+    engine: Engine, store: Store
+) -> None:
+    """What models with large key biases do: V in 4 bits is well, K is lost, and is no slower."""
+    asked = request(engine, "q4_0/f16", "f16/q4_0", chunks=1)
+    k, v = measure(replace(asked, model=open_model(str(large_keys()))), store)
+    assert (k.figures["verdict"], k.figures["kl_mean"] > 1.0) == ("broken", True)
+    assert v.figures["verdict"] != "broken"
+    (told,) = sensitivity([k, v])
+    assert told.resolved
+    assert "costs K more than V" in str(told.sentence)
 
 
 def test_a_fresh_server_repeats_itself_bit_for_bit(engine: Engine, tmp_path: Path) -> None:

@@ -8,17 +8,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvwise.cli._digest_view import place_of
+from kvwise.cli._digest_reply import reply_json, show_reply
 from kvwise.cli.output import Printer
 from kvwise.text import phrase
 from kvwise.units import percent
 
 if TYPE_CHECKING:
     from kvwise.cli._request import Machine
-    from kvwise.digest.refine.ask import Reply
     from kvwise.digest.refine.classify import Verdict
     from kvwise.digest.refine.generator import Generator
     from kvwise.digest.refine.summarize import Tree
+    from kvwise.digest.search import Hit
     from kvwise.digest.session import Session
     from kvwise.digest.shelf import Document, Shelf
     from kvwise.engine.find import Engine
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 TASKS = ("summarize",)
 _LOG = "generator.log"
+_LOOKED_AT = 5  # passages that an answer may be from
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Wanted:
     question: str
     labels: str
     task: str
-    top: int
+    top: int | None
     answer_tokens: int | None
     start: Start | None
 
@@ -83,13 +84,15 @@ def refine(printer: Printer, session: Session, shelf: Shelf, wanted: Wanted) -> 
     The vectors of the question and the labels are made first; then the embedding engine is ended,
     because the memory may hold one model only.
     """
-    hits: Sequence[Any] = ()
+    hits: Sequence[Hit] = ()
     vectors: dict[str, Sequence[float]] = {}
     labels: tuple[str, ...] = ()
     if wanted.question:
-        from kvwise.digest.search import diverse  # noqa: PLC0415
+        from kvwise.digest.search import Finder  # noqa: PLC0415
 
-        hits = diverse(shelf, session.query(wanted.question), wanted.top)
+        with printer.working(phrase("searching")):
+            found = Finder(shelf, session.question(wanted.question))
+            hits = found.passages(wanted.top or _LOOKED_AT)
     if wanted.labels:
         from kvwise.digest.refine.classify import labels_of  # noqa: PLC0415
 
@@ -99,71 +102,29 @@ def refine(printer: Printer, session: Session, shelf: Shelf, wanted: Wanted) -> 
     session.close()
     if wanted.start is None:
         return {"labels": _similar(printer, shelf, vectors)}
-    found: dict[str, Any] = {}
+    made: dict[str, Any] = {}
     folder = shelf.path.parent
     with wanted.start.generator(printer, folder) as generator:
         if wanted.question:
-            found["answer"] = _ask(printer, shelf, generator, wanted, hits)
+            made["answer"] = _ask(printer, shelf, generator, wanted, hits)
         if labels:
-            found["labels"] = _classified(printer, shelf, generator, labels)
+            made["labels"] = _classified(printer, shelf, generator, labels)
         if wanted.task:
-            found["summaries"] = _summaries(printer, shelf, generator, wanted)
-    return found
+            made["summaries"] = _summaries(printer, shelf, generator, wanted)
+    return made
 
 
 def _ask(
-    printer: Printer, shelf: Shelf, generator: Generator, wanted: Wanted, hits: Sequence[Any]
+    printer: Printer, shelf: Shelf, generator: Generator, wanted: Wanted, hits: Sequence[Hit]
 ) -> dict[str, Any]:
     from kvwise.digest.refine.ask import ANSWER_TOKENS, ask  # noqa: PLC0415
 
-    most = wanted.answer_tokens or ANSWER_TOKENS
+    tokens = wanted.answer_tokens or ANSWER_TOKENS
     with printer.working(phrase("answering")):
-        reply = ask(shelf, generator, wanted.question, hits, most)
+        reply = ask(shelf, generator, wanted.question, hits, tokens, most=wanted.top)
     if not printer.json:
-        _show_reply(printer, reply)
-    return {
-        "question": reply.question, "answer": reply.answer.text, "cut": reply.answer.cut,
-        "prompt_tokens": reply.answer.prompt_tokens, "answer_tokens": reply.answer.tokens,
-        "context": reply.context,
-        "passages": [
-            {"number": each.number, "cited": each.cited, "score": round(each.score, 6),
-             **asdict(each.row)} for each in reply.passages
-        ],
-        "left_out": [asdict(row) for row in reply.left_out],
-        "cited_unknown": list(reply.unknown), "repeats_instruction": reply.echoes,
-    }  # fmt: skip
-
-
-def _show_reply(printer: Printer, reply: Reply) -> None:
-    printer.text()
-    printer.text(reply.question, "title")
-    printer.text(reply.answer.text)
-    if reply.answer.cut:
-        printer.text(phrase("the answer was cut at its token limit"), "warn")
-    printer.text()
-    for each in reply.passages:
-        style = "good" if each.cited else "dim"
-        printer.text(f"[{each.number}] {place_of(each.row)}", style)
-    if not any(each.cited for each in reply.passages):
-        printer.text(phrase("the answer names no passage: check it against the text"), "warn")
-    if reply.echoes:
-        printer.text(
-            phrase("the answer repeats its instruction instead of following it"),
-            "warn",
-        )
-    if reply.unknown:
-        numbers = ", ".join(f"[{number}]" for number in reply.unknown)
-        printer.text(phrase("it names passages that it was not given: {numbers}", numbers=numbers),
-                     "warn")  # fmt: skip
-    if reply.left_out:
-        printer.text(
-            phrase(
-                "{count} of the passages found did not fit the budget of {context} tokens and were "
-                "left out",
-                count=len(reply.left_out), context=reply.context,
-            ),
-            "warn",
-        )  # fmt: skip
+        show_reply(printer, reply)
+    return reply_json(reply)
 
 
 def _similar(

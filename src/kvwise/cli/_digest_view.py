@@ -52,6 +52,8 @@ def show(
     printer: Printer, session: Session, shelf: Shelf, summary: Summary, written: Sequence[str]
 ) -> None:
     """What was done."""
+    from kvwise.digest.place import pages_without_text  # noqa: PLC0415
+
     settings = session.settings
     documents = shelf.documents()
     printer.text(
@@ -79,6 +81,15 @@ def show(
     )
     for name, why in summary.skipped:
         printer.text(phrase("left out: {name}: {why}", name=name, why=why), "warn")
+    for document in documents:
+        empty = pages_without_text(shelf.path.parent, document)
+        if empty:
+            printer.text(
+                phrase(
+                    "{name}: {count} page(s) without text, pictures perhaps: {pages}",
+                    name=document.name, count=len(empty), pages=ranges(empty),
+                ), "warn",
+            )  # fmt: skip
     for lost in session.stations.lost_names:
         printer.text(phrase("{url} was lost on the way", url=lost), "warn")
     if len(documents) > 1:
@@ -94,19 +105,39 @@ def show(
     printer.text(phrase("in {folder}: {files}", folder=folder, files=", ".join(written)), "dim")
 
 
-def place_of(row: Row) -> str:
+def ranges(numbers: Sequence[int]) -> str:
+    """`1, 4-7` of ascending numbers."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][-1] + 1:
+            found[-1][1:] = [number]
+        else:
+            found.append([number])
+    return ", ".join("-".join(map(str, each)) for each in found)
+
+
+def place_of(row: Row, start: int, end: int) -> str:
     """Document, bytes, page, headings."""
-    place = f"{row.document} {row.start}-{row.end}"
+    place = f"{row.document} {start}-{end}"
     if row.page is not None:
         place += f" p. {row.page}"
     return f"{place} [{row.section}]" if row.section else place
 
 
-def search(shelf: Shelf, session: Session, question: str, number: int) -> list[Hit]:
-    """The nearest chunks."""
-    from kvwise.digest.search import nearest  # noqa: PLC0415
+def shortened(text: str) -> str:
+    """In one line, not too long to look at."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else line[:_SHOWN] + " ..."
 
-    return nearest(shelf, session.query(question), number)
+
+def search(
+    printer: Printer, shelf: Shelf, session: Session, question: str, number: int
+) -> list[Hit]:
+    """The nearest chunks, each by its best passage."""
+    from kvwise.digest.search import Finder  # noqa: PLC0415
+
+    with printer.working(phrase("searching")):
+        return Finder(shelf, session.question(question)).passages(number)
 
 
 def hits_json(shelf: Shelf, question: str, hits: Sequence[Hit]) -> dict[str, Any]:
@@ -119,22 +150,22 @@ def hits_json(shelf: Shelf, question: str, hits: Sequence[Hit]) -> dict[str, Any
             {
                 "document": hit.row.document, "chunk": hit.row.seq, "start": hit.row.start,
                 "end": hit.row.end, "section": hit.row.section, "page": hit.row.page,
-                "score": round(hit.score, 6), "text": text_of(shelf, hit.row),
+                "score": round(hit.score, 6), "words": round(hit.words, 6),
+                "text": text_of(shelf, hit.row),
+                "passage": {"start": hit.start, "end": hit.end, "text": hit.text},
             }
             for hit in hits
         ],
     }  # fmt: skip
 
 
-def show_hits(printer: Printer, shelf: Shelf, question: str, hits: Sequence[Hit]) -> None:
+def show_hits(printer: Printer, question: str, hits: Sequence[Hit]) -> None:
     """Each with where it is, so that it can be found in the document."""
-    from kvwise.digest.search import text_of  # noqa: PLC0415
-
     printer.text()
     printer.text(phrase("nearest to: {question}", question=question), "title")
     if not hits:
         printer.text(phrase("nothing: there are no chunks"), "warn")
     for number, hit in enumerate(hits, 1):
-        printer.text(f"{number}. {hit.score:.3f}  {place_of(hit.row)}", "good")
-        text = " ".join(text_of(shelf, hit.row).split())
-        printer.text(text if len(text) <= _SHOWN else text[:_SHOWN] + " ...")
+        place = place_of(hit.row, hit.start, hit.end)
+        printer.text(f"{number}. {hit.score:.3f}  {place}", "good")
+        printer.text(shortened(hit.text))

@@ -60,15 +60,17 @@ def known(model: Model, on: Machine, build: str, *, here: bool, file: str | None
     """
     place = paths.data_dir() / store.NAME
     found: list[_Found] = []
+    shut: list[Phrase] = []
     if place.exists():
         with store.Store(place) as kept:
+            shut += [store.as_it_is(kept)] if kept.read_only else []
             found += _of_store(kept, model, on, build, here=here)
     if file is not None:
         found += _of_file(file, model, build)
     speeds = tuple(speed for each in found for speed in each.speeds)
     fidelities = [one for each in reversed(found) for one in each.fidelities]
     grades = Grades.measured(fidelities, model.architecture) if fidelities else None
-    said = tuple(sentence for each in found for sentence in each.said())
+    said = (*shut, *(sentence for each in found for sentence in each.said()))
     return Known(grades, speeds, said)
 
 

@@ -63,8 +63,9 @@ _OPTIONS = (
     click.Option(["--on"], metavar="ray[:ADDRESS]",
                  help="Embed on a Ray cluster, one engine per GPU."),
     click.Option(["--search"], metavar="TEXT", help="Show the chunks nearest to a text."),
-    click.Option(["--top"], metavar="N", type=click.IntRange(1, 1000), default=5,
-                 help="How many; for --ask how many are looked at [default: 5]."),
+    click.Option(["--top"], metavar="N", type=click.IntRange(1, 1000),
+                 help="How many; for --ask how many the generator gets [default: 5; for --ask with "
+                 "less than a billion parameters 2]."),
     click.Option(["--model"], metavar="MODEL", help="The generator that reads and writes."),
     click.Option(["--ask"], metavar="TEXT",
                  help="Answer a question from the chunks that fit, with where it stands."),
@@ -315,9 +316,9 @@ def _searched(printer: Printer, asked: _Asked, session: Session, shelf: Shelf) -
     question = asked.text("search")
     if not question:
         return {}
-    hits = view.search(shelf, session, question, asked.number("top") or 5)
+    hits = view.search(printer, shelf, session, question, asked.number("top") or 5)
     if not printer.json:
-        view.show_hits(printer, shelf, question, hits)
+        view.show_hits(printer, question, hits)
     return {"search": view.hits_json(shelf, question, hits)}
 
 
@@ -332,5 +333,5 @@ def _wanted(asked: _Asked, engine: Engine, threads: int) -> Wanted | None:
     if model:
         there = asked.machine(engine)
         start = Start.of(model, asked.number("budget"), there, engine, threads)
-    return Wanted(question, labels, task, asked.number("top") or 5,
+    return Wanted(question, labels, task, asked.number("top"),
                   asked.number("answer_tokens"), start)  # fmt: skip

@@ -15,7 +15,7 @@ from kvwise.export import files as export_files
 from kvwise.results import Measurement, compare, files, select, to_json
 from kvwise.results.record import KINDS, STATES
 from kvwise.results.select import Wanted
-from kvwise.store import Store
+from kvwise.store import Store, as_it_is
 from kvwise.text import phrase
 
 _SHOWN = 100
@@ -94,6 +94,8 @@ def command(
     if what and action not in ("show", "compare", "import"):
         raise UsageError("one word too many: {word}", word=what[0][:80])
     with Store() as store:
+        if store.read_only:
+            printer.remark(as_it_is(store))
         return _ACTIONS[action](printer, store, asked)
 
 

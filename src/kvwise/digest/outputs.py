@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kvwise.digest.engines import bytes_to_floats
+from kvwise.digest.place import pages_without_text
 from kvwise.digest.pool import Part, Pooled, pool
 from kvwise.digest.shelf import Row, Shelf
 
@@ -114,6 +115,7 @@ def document_json(shelf: Shelf, more: Mapping[str, Any], *, vectors: bool = True
             "name": document.name, "source": document.source, "kind": document.kind,
             "text": document.text, "encoding": document.encoding, "state": document.state,
             "chunks": document.chunks, "tokens": document.tokens,
+            "pages_without_text": pages_without_text(shelf.path.parent, document),
             **({"pooled": _pooled_json(shelf, document.name)} if vectors else {}),
         }
         for document in shelf.documents()

@@ -30,10 +30,18 @@ class Text:
     errors: str = "surrogateescape"
 
     def read(self, start: int, end: int) -> str:
-        """The characters of the bytes `start` to `end`. Raises OSError."""
+        """The characters of the bytes `start` to `end`, for a reader. Raises OSError."""
+        return readable(self.raw(start, end))
+
+    def raw(self, start: int, end: int) -> str:
+        """The same, from which the bytes can be had again."""
         with self.path.open("rb") as file:
             file.seek(start)
-            return readable(file.read(end - start).decode(self.encoding, self.errors))
+            return file.read(end - start).decode(self.encoding, self.errors)
+
+    def bytes(self, text: str) -> int:
+        """How many bytes a `raw` text has in the file."""
+        return len(text.encode(self.encoding, self.errors))
 
 
 def readable(text: str) -> str:

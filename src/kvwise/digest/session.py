@@ -15,6 +15,7 @@ from kvwise.digest.fitting import Settings
 from kvwise.digest.on_ray import OnRay, Spec
 from kvwise.digest.on_ray import stations as on_ray
 from kvwise.digest.pool import cosine
+from kvwise.digest.search import Question
 from kvwise.digest.shelf import Shelf
 from kvwise.digest.stations import Named, Own, Stations
 from kvwise.engine.find import Engine
@@ -146,6 +147,11 @@ class Session:
                 tokens=len(ids), limit=self.settings.chunk_tokens,
             )  # fmt: skip
         return bytes_to_floats(self.stations.embed([ids])[0])
+
+    def question(self, text: str) -> Question:
+        """What `Finder` needs to look for it. Raises UsageError."""
+        limit = self.settings.chunk_tokens
+        return Question(text, self.query(text), self.tokenizer, self.stations.embed, limit)
 
     def close(self) -> None:
         for station in self._stations:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kvwise.digest.extract import Marks, file_stem, headings, prepare
+from kvwise.digest.extract import Marks, empty_pages, file_stem, headings, prepare
 from kvwise.errors import SourceError
 
 _W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
@@ -275,6 +275,28 @@ def test_docx_of_the_strict_kind_and_with_another_name_of_its_text(tmp_path: Pat
         body = _body(_p("strict")).decode().replace(_W, f"{strict}/wordprocessingml/main")
         packed.writestr("word/document2.xml", body)
     assert _text(path).strip() == "strict"
+
+
+def test_a_pdf_of_which_some_pages_are_pictures_names_them(tmp_path: Path) -> None:
+    fpdf = pytest.importorskip("fpdf")
+    document = fpdf.FPDF()
+    document.set_font("helvetica")
+    for number in range(1, 8):
+        document.add_page()
+        if number in (1, 3, 7):
+            document.cell(text=f"Page number {number}")
+        else:
+            document.rect(10, 10, 50, 50)
+    document.output(str(tmp_path / "a.pdf"))
+    text, marks = prepare(tmp_path / "a.pdf", tmp_path / "text", "a.pdf")
+    assert empty_pages(marks, text.path.stat().st_size) == [2, 4, 5, 6]
+
+
+@pytest.mark.parametrize(("name", "data"), [("a.rtf", b"{\\rtf1 words}"), ("a.odt", b"PK\x03\x04")])
+def test_formats_that_are_not_read_are_told(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(SourceError, match="not read"):
+        prepare(tmp_path / name, tmp_path / "text", name)
 
 
 @pytest.mark.parametrize("name", ["a.docx", "a.html"])

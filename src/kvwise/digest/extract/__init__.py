@@ -22,6 +22,7 @@ from typing import BinaryIO
 
 from kvwise.digest.reading import DIRECT, Text
 from kvwise.errors import SourceError
+from kvwise.text import template
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,13 @@ FORMATS = {
 _UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)
 _STEM = 80
 
+_OTHERS = {
+    "zip": template("{path} is a packed file of a kind that is not read"),
+    "rtf": template("{path} is RTF, which is not read"),
+}
+PAGE_END = "\n\n"
+"""Behind the text of a page; a page without any has nothing else."""
+
 IN_PLACE = ("plain", "markdown")
 
 
@@ -62,6 +70,8 @@ def kind_of(path: Path) -> str:
     named = FORMATS.get(path.suffix.lower())
     if head.startswith(b"PK\x03\x04"):
         return "docx" if named == "docx" else "zip"
+    if head.startswith(b"{\\rtf"):
+        return "rtf"
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:15].lower()
     if named is None and start.startswith((b"<!doctype html", b"<html")):
         return "html"
@@ -74,8 +84,8 @@ def prepare(path: Path, folder: Path, name: str, encoding: str | None = None) ->
     Files of our own go to `folder`. Raises SourceError.
     """
     kind = kind_of(path)
-    if kind == "zip":
-        raise SourceError("{path} is a packed file, no document", path=str(path))
+    if kind in _OTHERS:
+        raise SourceError(_OTHERS[kind], path=str(path), hint="save it as .docx, .html or .txt")
     folder.mkdir(parents=True, exist_ok=True)
     stem = file_stem(name)
     marks = marks_file(folder, name)
@@ -132,6 +142,17 @@ def _spool(pieces: Iterator[Piece], target: Path, marks: Path) -> bool:
     _write_marks(marks, iter(found))
     part.replace(target)
     return seen
+
+
+def empty_pages(marks: Path, end: int) -> list[int]:
+    """Pages without text of a document whose text has `end` bytes. Raises OSError, ValueError."""
+    with marks.open(encoding="utf-8") as file:
+        found = [json.loads(line) for line in file]
+    pages = [(at, page) for at, _, page in found if page is not None]
+    ends = [*(at for at, _ in pages), end][1:]
+    return [
+        page for (at, page), until in zip(pages, ends, strict=True) if until - at <= len(PAGE_END)
+    ]
 
 
 def _write_marks(path: Path, found: Iterator[tuple[int, Piece]]) -> None:

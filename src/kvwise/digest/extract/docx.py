@@ -1,4 +1,4 @@
-"""DOCX: paragraphs, tables, notes, headers and text boxes, as a reader sees them.
+"""DOCX: paragraphs, their numbers, tables, notes, headers, text boxes, as a reader sees them.
 
 Each part of the packed file is read as a stream of XML: a library that builds the whole tree needs
 many times the file's size; a paragraph, and the notes, are all that has to be in memory.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvwise.digest.extract import Piece
 from kvwise.digest.extract.docx_body import Body, name_of, value_of
+from kvwise.digest.extract.docx_numbers import numbers
 from kvwise.errors import SourceError
 
 if TYPE_CHECKING:
@@ -73,7 +74,10 @@ class _Package:
                     pass
                 notes |= body.own_notes
         yield from self._beside(parts("header"), styles)
-        yield from self._read(main, Body(styles, notes))
+        counted = numbers(
+            *(next(map(self._small, parts(kind)), None) for kind in ("numbering", "styles"))
+        )
+        yield from self._read(main, Body(styles, notes, counted))
         yield from self._beside(parts("footer"), styles)
 
     def _beside(self, names: list[str], styles: dict[str, int]) -> Iterator[Piece]:

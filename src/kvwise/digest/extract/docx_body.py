@@ -16,6 +16,8 @@ from kvwise.digest.extract import Piece
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
+    from kvwise.digest.extract.docx_numbers import Numbers
+
 _SPACES = {
     "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}": "",
     "{http://purl.oclc.org/ooxml/wordprocessingml/main}": "",
@@ -50,11 +52,14 @@ def value_of(element: Element, name: str = "val") -> str:
 
 @dataclass(slots=True)
 class _Paragraph:
-    """Words so far; `level` of a heading. What hangs on it comes behind it. `joined` = its end was
-    deleted: the next one goes on where it ends."""
+    """Words so far; `level` of a heading; what may number it. What hangs on it comes behind it.
+    `joined` = its end was deleted: the next one goes on where it ends."""
 
     words: list[str] = field(default_factory=list)
     level: int = 0
+    style: str = ""
+    numbering: str | None = None
+    numbering_level: int | None = None
     behind: list[tuple[str, int]] = field(default_factory=list)
     joined: bool = False
 
@@ -71,10 +76,11 @@ class Body:
     part itself are in `own_notes` afterwards."""
 
     def __init__(
-        self, styles: Mapping[str, int], notes: Mapping[tuple[str, str], str] | None = None
-    ) -> None:
+        self, styles: Mapping[str, int], notes: Mapping[tuple[str, str], str] | None = None,
+        numbers: Numbers | None = None,
+    ) -> None:  # fmt: skip
         self.own_notes: dict[tuple[str, str], str] = {}
-        self._styles, self._notes = styles, notes or {}
+        self._styles, self._notes, self._numbered = styles, notes or {}, numbers
         self._path: list[str] = []
         self._left_out = 0
         self._hidden = False  # of a run
@@ -130,7 +136,7 @@ class Body:
             self._word(name, element)
         elif name in ("footnoteReference", "endnoteReference"):
             self._refer(name.removesuffix("Reference"), value_of(element, "id"))
-        elif name in ("vanish", "pStyle", "outlineLvl"):
+        elif name in ("vanish", "pStyle", "outlineLvl", "numId", "ilvl"):
             self._property(name, value_of(element))
         elif name in ("p", "body"):
             yield from self._text(name)
@@ -182,12 +188,28 @@ class Body:
         if name == "vanish":
             if self._above("r", "rPr"):
                 self._hidden = value not in _OFF
+        elif self._paragraphs and self._above("pPr", "numPr"):
+            self._number(name, value)
         elif not self._paragraphs or not self._above("pPr"):
             return
         elif name == "pStyle":
+            self._paragraphs[-1].style = value
             self._paragraphs[-1].level = self._styles.get(value, 0)
         elif value.isdecimal():
             self._paragraphs[-1].level = int(value) + 1 if int(value) < 9 else 0
+
+    def _number(self, name: str, value: str) -> None:
+        if name == "numId":
+            self._paragraphs[-1].numbering = value
+        elif value.isdecimal():
+            self._paragraphs[-1].numbering_level = int(value)
+
+    def _label(self, found: _Paragraph) -> str:
+        """What Word counts and shows before it."""
+        if self._numbered is None:
+            return ""
+        label = self._numbered.label(found.style, found.numbering, found.numbering_level)
+        return f"{label} " if label else ""
 
     def _paragraph(self, found: _Paragraph) -> Iterator[Piece]:
         if found.joined:
@@ -195,9 +217,9 @@ class Body:
             for text, level in found.behind:
                 yield from self._add(text, level)
             return
-        text = "".join(found.words).strip()
+        label, text = self._label(found), "".join(found.words).strip()
         if text:
-            yield from self._add(text, found.level)
+            yield from self._add(label + text, found.level)
         for text, level in found.behind:
             yield from self._add(text, level)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from kvwise.digest.extract import Piece
+from kvwise.digest.extract import PAGE_END, Piece
 from kvwise.errors import SourceError
 
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
@@ -30,7 +30,7 @@ def pieces(path: Path, _encoding: str | None) -> Iterator[Piece]:
         for number in range(len(document)):
             text = _page(document, number)
             seen = seen or bool(text.strip())
-            yield Piece(text + "\n\n", page=number + 1)
+            yield Piece(text + PAGE_END if text.strip() else PAGE_END, page=number + 1)
     finally:
         document.close()
     if not seen:

@@ -1,39 +1,56 @@
-"""A question answered from the chunks that fit, with where each statement stands."""
+"""A question answered from the passages that fit, with where each statement stands.
+
+The question stands before the text and after it: a small model has lost it by then. What such a
+model gets is little, a few sentences about the question; a larger one gets whole chunks.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvwise.digest.refine.generator import Answer, Generator
-from kvwise.digest.search import Hit, text_of
+from kvwise.digest.refine.judge import Fault, fault, supported, without_loop
+from kvwise.digest.search import Hit, different, text_of
 from kvwise.digest.shelf import Row, Shelf
 
 ANSWER_TOKENS = 256
-_INSTRUCTION = (
-    "Answer the question from the numbered passages below and from nothing else. After each "
-    "statement name its passage in square brackets, like [1]. If the passages do not hold the "
-    "answer, say that they do not. Answer in the language of the question.\n\nQuestion: {question}"
+TAKEN, TAKEN_BY_SMALL = 5, 2
+_SMALL = 1_000_000_000
+"""Parameters below which a model answers from a few sentences or not at all."""
+
+_BEFORE = "Question: {question}\n\nText:"
+_AFTER = "\n\nFrom this text, answer in one short sentence: {question}"
+_BEFORE_LARGE = "Question: {question}\n\nPassages:"
+_AFTER_LARGE = (
+    "\n\nAnswer the question from these passages and from nothing else, in the language of the "
+    "question. After each statement name its passage in square brackets, like [1]. If they do not "
+    "hold the answer, say so.\n\nQuestion: {question}"
 )
-_ECHO = 8  # words in a row that no answer has by chance
 _CITED = re.compile(r"\[(\d{1,3})\]")
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A numbered chunk in the prompt; `cited` by the answer."""
+    """A numbered stretch of a document, from byte `start` to `end`, that the prompt has; `cited` by
+    the answer, or `supports` it: most of what the answer says stands there."""
 
     number: int
     row: Row
+    start: int
+    end: int
+    text: str
     score: float
     cited: bool = False
+    supports: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """`passages` were in the prompt, best first; `left_out` of those found did not fit the budget;
-    `unknown` numbers were cited and stand for nothing. `context` = the budget in tokens."""
+    `unknown` numbers were cited and stand for nothing. `context` = the budget in tokens; `fault` =
+    why the answer is none."""
 
     question: str
     answer: Answer
@@ -41,46 +58,68 @@ class Reply:
     left_out: tuple[Row, ...]
     unknown: tuple[int, ...]
     context: int
-    echoes: bool = False  # the answer repeats what it was told to do
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a question is put to a model: words before and after the text, passages or whole chunks,
+    how many."""
+
+    before: str
+    after: str
+    numbered: bool
+    whole: bool
+    most: int
+
+    @classmethod
+    def of(cls, generator: Generator, most: int | None) -> Form:
+        """For a model of this size; `most` = as many as the user wants."""
+        small = generator.model.header.n_params < _SMALL
+        if small:
+            return cls(_BEFORE, _AFTER, numbered=False, whole=False, most=most or TAKEN_BY_SMALL)
+        return cls(_BEFORE_LARGE, _AFTER_LARGE, numbered=True, whole=True, most=most or TAKEN)
 
 
 def ask(
     shelf: Shelf, generator: Generator, question: str, hits: Sequence[Hit],
-    answer_tokens: int = ANSWER_TOKENS,
+    answer_tokens: int = ANSWER_TOKENS, *, most: int | None = None,
 ) -> Reply:  # fmt: skip
     """Take the hits, best first, as long as they fit whole; never a part of one."""
-    instruction = _INSTRUCTION.format(question=question)
-    room = generator.room(instruction, answer_tokens)
-    taken: list[Hit] = []
+    form = Form.of(generator, most)
+    before, after = form.before.format(question=question), form.after.format(question=question)
+    room = generator.room(before, answer_tokens, after)
+    taken: list[Passage] = []
     left_out: list[Row] = []
     text = ""
-    for hit in hits:
-        longer = text + _passage(len(taken) + 1, text_of(shelf, hit.row))
+    for hit in different(hits, form.most):
+        passage = _passage(shelf, hit, len(taken) + 1, whole=form.whole)
+        longer = text + _shown(passage, numbered=form.numbered)
         if generator.tokens(longer) <= room:
             text = longer
-            taken.append(hit)
+            taken.append(passage)
         else:
             left_out.append(hit.row)
-    answer = generator.write(generator.prompt(instruction, text), answer_tokens)
+    answer = generator.write(generator.prompt(before, text, after), answer_tokens)
+    answer = replace(answer, text=without_loop(answer.text))
     cited = {int(number) for number in _CITED.findall(answer.text)}
+    support = supported(answer.text, [each.text for each in taken])
     passages = tuple(
-        Passage(number, hit.row, hit.score, number in cited) for number, hit in enumerate(taken, 1)
+        replace(each, cited=each.number in cited, supports=each.number - 1 in support)
+        for each in taken
     )
     unknown = tuple(sorted(number for number in cited if not 1 <= number <= len(taken)))
-    return Reply(question, answer, passages, tuple(left_out), unknown, generator.context,
-                 repeats(answer.text, _INSTRUCTION))  # fmt: skip
+    wrong = fault(answer.text, question, f"{before}{after}", text)
+    return Reply(question, answer, passages, tuple(left_out), unknown, generator.context, wrong)
 
 
-def repeats(answer: str, instruction: str) -> bool:
-    """Whether eight words of the instruction stand in the answer in a row."""
-    said, told = f" {' '.join(_words(answer))} ", _words(instruction)
-    runs = (told[start : start + _ECHO] for start in range(len(told) - _ECHO + 1))
-    return any(f" {' '.join(run)} " in said for run in runs)
+def _passage(shelf: Shelf, hit: Hit, number: int, *, whole: bool) -> Passage:
+    if whole:
+        row = hit.row
+        return Passage(number, row, row.start, row.end, text_of(shelf, row), hit.score)
+    return Passage(number, hit.row, hit.start, hit.end, hit.text, hit.score)
 
 
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
-
-
-def _passage(number: int, text: str) -> str:
-    return f"[{number}] {text.strip()}\n\n"
+def _shown(passage: Passage, *, numbered: bool) -> str:
+    text = " ".join(passage.text.split()) if not numbered else passage.text.strip()
+    return f"[{passage.number}] {text}\n\n" if numbered else f"{text}\n\n"

@@ -88,17 +88,17 @@ class Generator:
         """Of a text of strangers by itself."""
         return len(self._ids(text, add=False, special=False))
 
-    def prompt(self, instruction: str, text: str) -> list[int]:
-        """The tokens of the whole prompt."""
+    def prompt(self, instruction: str, text: str, after: str = "") -> list[int]:
+        """The tokens of the whole prompt: an instruction, a text, what comes `after` it."""
         return [
             *self._ids(f"{self._before}{instruction}\n\n", add=True, special=True),
-            *self._ids(text, add=False, special=False),
-            *self._ids(self._behind, add=False, special=True),
+            *self._ids(text.rstrip() if after else text, add=False, special=False),
+            *self._ids(f"{after}{self._behind}", add=False, special=True),
         ]
 
-    def room(self, instruction: str, answer_tokens: int) -> int:
+    def room(self, instruction: str, answer_tokens: int, after: str = "") -> int:
         """Tokens that a text may have. Raises UsageError when there is none."""
-        left = self.context - len(self.prompt(instruction, "")) - answer_tokens
+        left = self.context - len(self.prompt(instruction, "", after)) - answer_tokens
         if left < 1:
             raise UsageError(
                 "a context of {context} tokens has no room for a text beside an answer of {answer}",
