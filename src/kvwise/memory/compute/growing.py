@@ -2,6 +2,7 @@
 
 A context of another length has the same graph with other numbers of cells, up to the
 comparisons that depend on them (windows, a sparse attention's choice): `affine.py` keeps track.
+DeepSeek V4 keeps no cache as long as the context; its compressed keys are what grows there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from kvwise.memory.placement import Placement
 
 Mode = Literal["reserved", "no-alloc"]
 
+COMPRESSED = "csa"
+"""The cache whose cells grow where none has as many as the context."""
+
 KEPT = 128
 """Layouts whose reservations are remembered."""
 
@@ -31,7 +35,7 @@ KEPT = 128
 class Layout:
     """All that a reservation depends on, but for the length of the context.
 
-    `context` is without lengths; `cells` are those of each cache, None where they follow them.
+    `context` is without lengths; `cells` are those of each cache, None where they grow.
     """
 
     model: Model
@@ -85,14 +89,26 @@ def layout(  # noqa: PLR0917  (all that a reservation depends on)
         weights,
         mode,
         batch(model, context),
-        tuple(None if c.cells == context.n_ctx_seq else c.cells for c in caches),
+        tuple(_cells(c, growing(context, caches)) for c in caches),
     )
 
 
-def reservation(of: Layout, n_ctx_seq: int, make: Callable[[], Job]) -> Reservation:
-    """What the context reserves; `make` gathers its job. Raises Unbuildable, or what the graph
-    of an odd model raises."""
-    kept, blocks = _kept(of), n_ctx_seq // CELLS
+def _cells(cache: Cache, length: int) -> int | None:
+    """None where they grow; 0 for a cache that no layer has, whose cells do not matter."""
+    if not cache.layers:
+        return 0
+    return None if cache.cells == length else cache.cells
+
+
+def growing(context: Context, caches: tuple[Cache, ...]) -> int:
+    """The cells that grow with the context: all of them, or those of DeepSeek V4's keys."""
+    return next((c.cells for c in caches if c.role == COMPRESSED), context.n_ctx_seq)
+
+
+def reservation(of: Layout, blocks: int, make: Callable[[], Job]) -> Reservation:
+    """What a context of so many blocks of growing cells reserves; `make` gathers its job. Raises
+    Unbuildable, or what the graph of an odd model raises."""
+    kept = _kept(of)
     for known in kept.found:
         if known.variable.admits(blocks):
             return known
@@ -129,15 +145,17 @@ def _reserve(work: Job, of: Layout, variable: Variable) -> Reservation:
 def _varied(work: Job, variable: Variable) -> Job:
     """The same job with cells that vary; what else follows from them is out of sight."""
     context = work.context
-    whole = context.n_ctx_seq
-    streams = context.n_ctx // whole
-    varied = replace(
-        context, n_ctx=variable.times(CELLS * streams), n_ctx_seq=variable.times(CELLS)
-    )
+    whole = growing(context, work.caches)
+    if whole == context.n_ctx_seq:
+        streams = context.n_ctx // whole
+        lengths = (variable.times(CELLS * streams), variable.times(CELLS))
+    else:
+        lengths = (UNKNOWN, UNKNOWN)  # several lengths have as many compressed keys
+    varied = replace(context, n_ctx=lengths[0], n_ctx_seq=lengths[1])
     caches = tuple(
         replace(
             cache,
-            cells=variable.times(CELLS) if cache.cells == whole else cache.cells,
+            cells=_varied_cells(cache, whole, variable),
             k_bytes=UNKNOWN,
             v_bytes=UNKNOWN,
             by_device={},
@@ -146,3 +164,10 @@ def _varied(work: Job, variable: Variable) -> Job:
         for cache in work.caches
     )
     return replace(work, context=varied, caches=caches)
+
+
+def _varied_cells(cache: Cache, whole: int, variable: Variable) -> int:
+    fixed = _cells(cache, whole)
+    if fixed is None:
+        return variable.times(CELLS)
+    return fixed or UNKNOWN

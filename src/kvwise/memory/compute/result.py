@@ -17,7 +17,7 @@ from kvwise.memory.compute.alike import as_one
 from kvwise.memory.compute.builder import Unbuildable
 from kvwise.memory.compute.estimate import apart, estimate
 from kvwise.memory.compute.families import UNPROVEN
-from kvwise.memory.compute.growing import Mode, layout, reservation
+from kvwise.memory.compute.growing import Mode, growing, layout, reservation
 from kvwise.memory.compute.key import Key
 from kvwise.memory.compute.reserve import batch
 from kvwise.memory.compute.uncollected import uncollected
@@ -75,12 +75,10 @@ def _result(key: Key) -> ComputeResult:
 def _found(key: Key) -> ComputeResult:
     try:
         context = as_one(key.model, key.context, key.placement, key.devices)
-        found = reservation(
-            layout(key.model, context, key.placement, key.caches, key.kinds, key.weights, key.mode),
-            key.context.n_ctx_seq,
-            key.job,
-        )
-        sizes = found.at(key.context.n_ctx_seq // CELLS)
+        of = layout(key.model, context, key.placement, key.caches, key.kinds, key.weights, key.mode)
+        blocks = growing(key.context, key.caches) // CELLS
+        found = reservation(of, blocks, key.job)
+        sizes = found.at(blocks)
     except Unbuildable as why:
         return _estimated(key, str(why))
     except Exception as error:  # noqa: BLE001  (an odd model must not cost the whole ledger)

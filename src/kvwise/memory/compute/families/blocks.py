@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvwise.gguf.types import F16, F32, I32
+from kvwise.gguf.types import F16, F32, I32, GGMLType
 from kvwise.memory.compute import ops
 from kvwise.memory.compute.builder import Builder, Unbuildable
 from kvwise.memory.compute.families.rows import Build, weighted
@@ -33,7 +33,11 @@ Triple = tuple[Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """The inputs that all sparse layers share: sizes, and where positions lie in the cache."""
+    """The inputs that all sparse layers share: sizes, and where positions lie in the cache.
+
+    `places` and `mask`: what it takes for one token of each sequence is the place of a cell as a
+    number, for more the mask and each cell's block.
+    """
 
     block: int
     blocks: int
@@ -41,8 +45,8 @@ class _Blocks:
     bias: Tensor
     seen: Tensor
     cell_of: Tensor
-    block_of: Tensor
-    mask: Tensor
+    places: Tensor
+    mask: Tensor | None
 
 
 def _minimax_m3(b: Builder) -> None:
@@ -67,9 +71,7 @@ def _feed_forward(b: Builder, x: Tensor, il: int) -> Tensor:
 def _inputs(b: Builder) -> _Blocks:
     mask = kv.mask_input(b, b.cache_named("base"))
     cells, per_stream, _, streams = mask.ne
-    if per_stream == 1:
-        raise Unbuildable("one token per sequence takes another way, which is not known")
-    block, n = b.model.indexer_block_size, b.n_tokens
+    block, n, one = b.model.indexer_block_size, b.n_tokens, per_stream == 1
     positions = pad(POSITIONS, block)
     return _Blocks(
         block,
@@ -78,8 +80,8 @@ def _inputs(b: Builder) -> _Blocks:
         b.input("msa_bias", F32, positions // block, n),
         b.input("msa_seen", F32, positions, n),
         b.input("msa_cell_of", I32, positions, streams),
-        b.input("msa_block_of", I32, cells, streams),
-        ops.cast(mask, F32),
+        b.input("msa_places", *((F32, positions) if one else (I32, cells)), streams),
+        None if one else ops.cast(mask, F32),
     )
 
 
@@ -123,11 +125,64 @@ def _sparse(
     kv.write_k(b, k, inputs.k_rows, il)
     kv.write_v(b, v, inputs.v_rows, il)
     k, v = kv.read_k(b, il), kv.read_v(b, il)
+    if sparse.mask is None:
+        cur = _gathered(b, (q, k, v), index, sparse)
+        return cur if inputs.v_rot is None else ops.mul_mat_hadamard(cur, inputs.v_rot)
     made = [_stream(b, (q, k, v), index, stream, sparse) for stream in range(inputs.mask.ne[3])]
     cur = made[0]
     for more in made[1:]:
         cur = ops.concat(cur, more, 1)
     return cur if inputs.v_rot is None else ops.mul_mat_hadamard(cur, inputs.v_rot)
+
+
+def _gathered(b: Builder, heads: Triple, index: tuple[Tensor, Tensor], sparse: _Blocks) -> Tensor:
+    """Attention of one token of each sequence, over the chosen cells alone."""
+    q, k, v = heads
+    size, groups, cells, streams = k.ne
+    positions, block = sparse.seen.ne[0], sparse.block
+    best = _best(index, sparse)
+    top = min(b.model.indexer_top_k, sparse.blocks)
+    chosen = ops.scale(ops.cast(ops.top_k(best, top), F32))
+    chosen = ops.reshape(chosen, 1, top, groups, streams)
+    steps = ops.reshape(_count(block), block)
+    chosen = ops.add(ops.repeat(chosen, block, top, groups, streams), steps)
+    count = block * top
+    at = ops.cast(ops.reshape(chosen, count * groups, streams), I32)
+    places = ops.get_rows(ops.reshape(sparse.places, 1, positions, streams), at)
+    places = ops.scale(ops.reshape(places, block, top, groups, streams))
+    places = ops.add(places, ops.reshape(_count(groups), 1, 1, groups))
+    rows = ops.cast(ops.reshape(places, count * groups, streams), I32)
+    parts = []
+    for t in (k, v):
+        flat = ops.view_3d(t, (size, groups * cells, streams), (t.nb[1], t.nb[3]))
+        parts.append((ops.get_rows(flat, rows), F16 if t.type.block > 1 else t.type))
+    seen = ops.get_rows(ops.reshape(sparse.seen, 1, positions, streams), at)
+    many = groups * streams
+    k, v = (_as(ops.reshape(t, size, count, 1, many), kind) for t, kind in parts)
+    mask = ops.cast(ops.reshape(seen, count, 1, 1, many), F16)
+    return _grouped(b, q, k, v, mask, groups=groups)
+
+
+def _best(index: tuple[Tensor, Tensor], sparse: _Blocks) -> Tensor:
+    """Scores of the blocks, of all sequences at once: [blocks, heads, 1, sequences]."""
+    q, k = index
+    size, heads, streams = q.ne[0], q.ne[1], k.ne[3]
+    positions = sparse.seen.ne[0]
+    stored = ops.view_3d(k, (size, k.ne[2], streams), (k.nb[2], k.nb[3]))
+    found = ops.reshape(ops.get_rows(stored, sparse.cell_of), size, positions, 1, streams)
+    scores = ops.mul_mat(found, ops.reshape(q, size, heads, 1, streams))
+    scores = ops.add_inplace(scores, ops.reshape(sparse.seen, positions, 1, 1, streams))
+    bias = ops.reshape(sparse.bias, sparse.blocks, 1, 1, streams)
+    return ops.add(ops.pool_rows(scores, sparse.block), bias)
+
+
+def _count(number: int) -> Tensor:
+    """0, 1, 2..."""
+    return ops.new("ARANGE", F32, (number, 1, 1, 1))
+
+
+def _as(x: Tensor, kind: GGMLType) -> Tensor:
+    return x if x.type is kind else ops.cast(x, kind)
 
 
 def _stream(
@@ -168,7 +223,10 @@ def _chosen(
 def _mask(chosen: Tensor, bias: Tensor, stream: int, sparse: _Blocks) -> Tensor:
     """The mask without the cells of other blocks: f16 [cells, tokens, 1, heads]."""
     top, heads, n, _ = chosen.ne
-    blocks, cells = sparse.blocks, sparse.mask.ne[0]
+    whole = sparse.mask
+    if whole is None:
+        raise Unbuildable("one token of each sequence has no mask of blocks")
+    blocks, cells = sparse.blocks, whole.ne[0]
     closed = ops.cast(ops.scale(bias), F16)
     closed = ops.repeat(closed, blocks, heads, n)
     opened = ops.set_rows(
@@ -178,19 +236,23 @@ def _mask(chosen: Tensor, bias: Tensor, stream: int, sparse: _Blocks) -> Tensor:
     )
     cur = ops.permute(ops.reshape(opened, blocks, heads, n), 0, 2, 1, 3)
     cur = ops.reshape(ops.cont(cur), blocks, n * heads)
-    where = ops.view_1d(sparse.block_of, cells, stream * sparse.block_of.nb[1])
+    where = ops.view_1d(sparse.places, cells, stream * sparse.places.nb[1])
     cur = ops.get_rows(ops.cont(ops.transpose(cur)), where)
     cur = ops.reshape(ops.cont(ops.transpose(cur)), cells, n, heads)
-    nb = sparse.mask.nb
-    plain = ops.view_3d(sparse.mask, (cells, n, 1), (nb[1], nb[3]), stream * nb[3])
+    nb = whole.nb
+    plain = ops.view_3d(whole, (cells, n, 1), (nb[1], nb[3]), stream * nb[3])
     return ops.cast(ops.reshape(ops.add_inplace(cur, plain), cells, n, 1, heads), F16)
 
 
-def _grouped(b: Builder, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """Groups of heads that share a key stand in the place of sequences."""
+def _grouped(
+    b: Builder, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *, groups: int = 0
+) -> Tensor:
+    """Groups of heads that share a key stand in the place of sequences; `groups` of each sequence,
+    where all of them are attended to at once."""
     size, heads, n, _ = q.ne
-    groups = k.ne[3]
-    q = ops.permute(ops.reshape(q, size, heads // groups, groups, n), 0, 2, 3, 1)
+    many = k.ne[3]
+    each = heads // (groups or many)
+    q = ops.permute(ops.reshape(q, size, each, many, heads * n // (each * many)), 0, 2, 3, 1)
     cur = ops.flash_attn(q, k, v, mask, max_bias=b.model.f_max_alibi_bias)
     cur = ops.permute(cur, 0, 1, 3, 2)
     if not is_contiguous(cur):
