@@ -1,6 +1,6 @@
 """What binds `kvwise digest` on 1, 2, 100 and 10,000 engines: a simulation of measured unit times.
 
-    python benchmarks/digest_scale.py MODEL [--gpu-params 568e6 --gpu-tflops 100]
+    python benchmarks/digest_scale.py MODEL [--text FILE] [--gpu-params 568e6 --gpu-tflops 100]
 
 Measured here with MODEL, an embedding model: what one process pays per chunk (reading, cutting and
 tokenising; one durable commit to SQLite), bytes over the network per chunk, and the time of a chunk
@@ -21,6 +21,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvwise.digest.by_words import ByWords, whole_words
 from kvwise.digest.chunker import Chunk, Chunker, Rules
 from kvwise.digest.engines import EngineTokenizer, embed
 from kvwise.digest.extract import Place
@@ -49,7 +50,7 @@ class Units:
         return self.cut_s + self.keep_s
 
 
-def measure(model: str, tokens: int, chunks: int, threads: int) -> Units:
+def measure(model: str, tokens: int, chunks: int, threads: int, text: Path | None) -> Units:
     """Unit times on this machine, now."""
     launch = Launch(n_ctx=tokens, n_batch=tokens, n_ubatch=tokens, embeddings=True, fit=False)
     with (
@@ -58,12 +59,11 @@ def measure(model: str, tokens: int, chunks: int, threads: int) -> Units:
     ):
         folder, dice = Path(scratch), random.Random(0)
         path = folder / "text.txt"
-        path.write_text(
-            "".join(
-                " ".join(dice.choices(WORDS, k=12)) + ". " for _ in range(tokens * chunks // 10)
-            )
+        made = "".join(
+            " ".join(dice.choices(WORDS, k=12)) + ". " for _ in range(tokens * chunks // 10)
         )
-        tokenizer = EngineTokenizer(server)
+        path.write_text(made if text is None else text.read_text("utf-8")[: 1 << 20])
+        tokenizer = (ByWords if whole_words(model) else EngineTokenizer)(server)
         began = time.perf_counter()
         with Window(Text(path)) as window:
             cut = list(Chunker(window, tokenizer, Rules(tokens, tokenizer.special())))
@@ -111,13 +111,14 @@ def simulate(engines: int, chunks: int, serial_s: float, unit_s: tuple[float, ..
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
+    parser.add_argument("--text", type=Path, help="a real one, of which 1 MB is cut")
     parser.add_argument("--chunk-tokens", type=int, default=512)
     parser.add_argument("--chunks", type=int, default=24)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--gpu-params", type=float, default=568e6)
     parser.add_argument("--gpu-tflops", type=float, default=100.0)
     given = parser.parse_args()
-    units = measure(given.model, given.chunk_tokens, given.chunks, given.threads)
+    units = measure(given.model, given.chunk_tokens, given.chunks, given.threads, given.text)
     median = statistics.median(units.embed_s)
     print(f"per chunk of {given.chunk_tokens} tokens, measured here:")
     print(f"  cut and tokenised    {units.cut_s * 1e3:8.2f} ms, by one process")

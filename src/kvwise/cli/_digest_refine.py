@@ -74,6 +74,14 @@ class Start:
         with explained(log, self.model, self.launch):
             with printer.working(phrase("loading {name}", name=self.model.called)):
                 started = Generator(self.model, self.launch, self.engine, log, self.threads)
+            if not started.chats:
+                printer.remark(
+                    phrase(
+                        "{name} has no chat template: it goes on with a text instead of following "
+                        "instructions; a model made for chat answers better",
+                        name=self.model.called,
+                    ), "warn",
+                )  # fmt: skip
             with started:
                 yield started
 

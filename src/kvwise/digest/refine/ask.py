@@ -22,6 +22,8 @@ _SMALL = 1_000_000_000
 
 _BEFORE = "Question: {question}\n\nText:"
 _AFTER = "\n\nFrom this text, answer in one short sentence: {question}"
+_BEFORE_PLAIN, _AFTER_PLAIN = "Text:", "\n\nQuestion: {question}"
+"""For a model that only goes on with a text: the form of a reading test."""
 _BEFORE_LARGE = "Question: {question}\n\nPassages:"
 _AFTER_LARGE = (
     "\n\nAnswer the question from these passages and from nothing else, in the language of the "
@@ -76,6 +78,9 @@ class Form:
     def of(cls, generator: Generator, most: int | None) -> Form:
         """For a model of this size; `most` = as many as the user wants."""
         small = generator.model.header.n_params < _SMALL
+        if not generator.chats:
+            most = most or (TAKEN_BY_SMALL if small else TAKEN)
+            return cls(_BEFORE_PLAIN, _AFTER_PLAIN, numbered=False, whole=False, most=most)
         if small:
             return cls(_BEFORE, _AFTER, numbered=False, whole=False, most=most or TAKEN_BY_SMALL)
         return cls(_BEFORE_LARGE, _AFTER_LARGE, numbered=True, whole=True, most=most or TAKEN)
@@ -109,7 +114,8 @@ def ask(
         for each in taken
     )
     unknown = tuple(sorted(number for number in cited if not 1 <= number <= len(taken)))
-    wrong = fault(answer.text, question, f"{before}{after}", text)
+    told = f"{form.before} {form.after}".format(question="")
+    wrong = fault(answer.text, question, told, text)
     return Reply(question, answer, passages, tuple(left_out), unknown, generator.context, wrong)
 
 

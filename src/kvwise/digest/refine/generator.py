@@ -27,6 +27,10 @@ from kvwise.plan.choose import plan
 from kvwise.plan.goal import Goal
 
 _MARK = "\u2402TEXT\u2403"
+_TEMPLATE = "tokenizer.chat_template"
+_GOES_ON = "\nAnswer:"
+"""Where a model without a template of its own goes on: it was trained to go on with a text, and the
+server's general template holds tokens that it has never seen, so that it repeats them."""
 DEFAULT_CONTEXT = 4096
 
 
@@ -70,7 +74,8 @@ class Generator:
         try:
             slot = self._server.props().get("default_generation_settings", {}).get("n_ctx")
             self.context = int(slot or launch.n_ctx)
-            self._before, self._behind = self._template()
+            self.chats = isinstance(model.header.get(_TEMPLATE), str)
+            self._before, self._behind = self._template() if self.chats else ("", _GOES_ON)
         except BaseException:
             self.close()
             raise
@@ -115,7 +120,8 @@ class Generator:
                 prompt=len(prompt), answer=most, context=self.context,
                 hint="give --budget more tokens, or make chunks smaller with --chunk-tokens",
             )  # fmt: skip
-        done = self._server.complete(list(prompt), most, **more)
+        ends = {} if self.chats else {"stop": ["\n\n", "\nQuestion:"]}
+        done = self._server.complete(list(prompt), most, **ends, **more)
         cut = done.truncated or done.raw.get("stop_type") == "limit"
         return Answer(_thought_away(done.text), done.prompt_tokens, done.tokens, cut)
 
