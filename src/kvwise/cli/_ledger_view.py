@@ -12,6 +12,7 @@ from kvwise.device import Device
 from kvwise.launch import Launch
 from kvwise.memory import flash
 from kvwise.memory.context import Context
+from kvwise.memory.lacking import LACKING, lacking
 from kvwise.memory.ledger import Cache, Extra, Ledger, Line
 from kvwise.text import Phrase, phrase
 from kvwise.units import MIB, mib, show
@@ -316,11 +317,13 @@ def verdict(ledger: Ledger) -> tuple[Words, str]:
         places = ", ".join(
             f"{line_name(line)}: {show(-(line.headroom_bytes or 0))}" for line in short
         )
+        part = phrase(LACKING[lacking(ledger) or "block"])
         if any(line.reserve_bytes for line in short):
             return phrase(
-                "does not fit with the reserve; missing on {places}", places=places
-            ), "bad"
-        return phrase("does not fit; missing on {places}", places=places), "bad"
+                "does not fit with the reserve; missing on {places}; {part}",
+                places=places, part=part,
+            ), "bad"  # fmt: skip
+        return phrase("does not fit; missing on {places}; {part}", places=places, part=part), "bad"
     known = [line for line in ledger.lines if line.headroom_bytes is not None]
     gpus = [line for line in known if not line.host] or known
     if not gpus:

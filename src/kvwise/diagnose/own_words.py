@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 
 from kvwise.text import LANGUAGES, wordings
@@ -19,6 +20,12 @@ def template_of(said: str) -> str | None:
         if piece in said and _pattern(words).match(said):
             return english
     return None
+
+
+def within(said: str, english: Iterable[str]) -> list[str]:
+    """Those of some templates without fields that a sentence holds, in any language."""
+    known = [wordings(language) for language in LANGUAGES]
+    return [each for each in english if any(words.get(each, each) in said for words in known)]
 
 
 @cache

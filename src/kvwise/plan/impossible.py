@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from kvwise.memory.lacking import LACKING, lacking_together
+from kvwise.memory.ledger import Ledger
 from kvwise.options import OPTIONS
 from kvwise.plan.goal import Goal
 from kvwise.plan.search import Search
@@ -70,6 +72,7 @@ def sentence(
         "trained": search.trained,
         "where": _where(search),
         "short": show(search.closest or 0),
+        "lacking": _lacking(search),
         "tokens": nearest_tokens,
         "gives_up": attempt.gives_up if attempt else "",
         "left": _left(search),
@@ -106,10 +109,14 @@ _LITTLE_LEFT = template(
 _BEYOND_TRAINING = template(
     "{least:,} tokens per slot are more than the {trained:,} the model was trained for"
 )
-_TOO_LARGE = template("{least:,} tokens per slot do not fit {where}: the nearest misses by {short}")
-_TOO_LARGE_WITH_FLAGS = template(
-    "{least:,} tokens per slot do not fit {where} with {flags} kept: the nearest misses by {short}"
+_TOO_LARGE = template(
+    "{least:,} tokens per slot do not fit {where}: the nearest misses by {short}; {lacking}"
 )
+_TOO_LARGE_WITH_FLAGS = template(
+    "{least:,} tokens per slot do not fit {where} with {flags} kept: the nearest misses by "
+    "{short}; {lacking}"
+)
+_NO_PLACEMENT = template("no placement that was tried has room for all of it")
 
 
 def _what(search: Search) -> str:
@@ -123,6 +130,22 @@ def _what(search: Search) -> str:
     if search.least > search.trained:
         return _BEYOND_TRAINING
     return _TOO_LARGE_WITH_FLAGS if search.fixed or goal.never_offload else _TOO_LARGE
+
+
+def _lacking(search: Search) -> Phrase:
+    """What would not fit even if all memory were one, with the smallest cache and no graph."""
+    ubatch = search.ubatches()[-1]
+    launches = (search.sized(search.launch_of(pair, ubatch), search.least)
+                for pair in search.pairs())  # fmt: skip
+    ledgers = [ledger for launch in launches if (ledger := search.barest(launch))]
+    smallest = min(ledgers, key=_context_bytes, default=None)
+    cards = bool(search.goal.never_offload and search.devices)
+    part = lacking_together(smallest, cards=cards) if smallest else None
+    return phrase(LACKING[part] if part in ("weights", "context") else _NO_PLACEMENT)
+
+
+def _context_bytes(ledger: Ledger) -> int:
+    return sum(line.context_bytes for line in ledger.lines)
 
 
 def _room(search: Search) -> int:

@@ -9,9 +9,10 @@ from functools import cache
 from kvwise.diagnose import causes
 from kvwise.diagnose.case import Case, Seen
 from kvwise.diagnose.finding import Hit, Rule, When
-from kvwise.diagnose.own_words import template_of
+from kvwise.diagnose.own_words import template_of, within
 from kvwise.diagnose.rules.hints import KIND_OF
 from kvwise.engine import failures
+from kvwise.memory.lacking import LACKING
 from kvwise.text import template
 
 _SURE = 0.85
@@ -30,7 +31,7 @@ def kind_of(said: str) -> str | None:
     english = template_of(said)
     if english is None:
         return None
-    words = said if said.isascii() else english
+    words = said if said.isascii() else " ".join((english, *within(said, LACKING.values())))
     return causes.kinds().get(english) or KIND_OF.get(failures.hint(words) or "", _ELSE)
 
 
