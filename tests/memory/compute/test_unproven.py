@@ -1,13 +1,16 @@
 """Graphs that no recorded one proves: made of a recorded model under another architecture's name.
 
 Where the source makes the same graph as a proven architecture does, the two must agree node by
-node; elsewhere the operations of a layer are those that the source calls.
+node; elsewhere the operations of a layer are those that the source calls. What these graphs take is
+held to llama.cpp's own pass in memory/test_drawn.py.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,13 +22,14 @@ from kvwise.arch.newer import NEWER
 from kvwise.gguf.model import Model
 from kvwise.gguf.source import BytesSource
 from kvwise.gguf.zoo import read_zoo
-from kvwise.memory.compute import compute
+from kvwise.memory.compute import compute, result
 from kvwise.memory.compute.builder import Unbuildable
 from kvwise.memory.compute.families import BUILDERS, UNPROVEN
 from kvwise.memory.compute.graph import Graph, Tensor
 from kvwise.memory.compute.reserve import build, sizes
 from kvwise.memory.zoo_config import read_config
 
+DRAWN = Path(__file__).parents[1] / "drawn.json.gz"
 CONFIG = {"n_ctx": 3328, "n_ubatch": 112, "n_outputs_max": 7, "n_batch": 512}
 NO_FLASH = {**CONFIG, "flash_attn": "off"}
 TWO_GPUS = {**CONFIG, "n_gpu": 2, "tensor_split": [1, 1]}
@@ -73,7 +77,8 @@ def ops_of(made: Graph) -> Counter[str]:
     return Counter(node.op for node in made.nodes)
 
 
-def test_the_result_says_so() -> None:
+def test_the_result_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result, "UNPROVEN", UNPROVEN | {"nanbeige"})
     zoo = read_config(CONFIG)
     for architecture, doubted in (("nanbeige", True), ("llama", False)):
         work = job_for(model_like("llama", architecture), CONFIG)
@@ -91,6 +96,8 @@ def positions(made: Graph) -> Tensor:
 def test_the_list_is_true() -> None:
     refused = {"eagle3"}  # llama.cpp made no graph of the recorded model
     measured = set(architectures()) | set(NEWER)  # those of newer builds: memory/test_builds.py
+    drawn = json.loads(gzip.decompress(DRAWN.read_bytes()))["models"]
+    measured |= {row["metadata"]["general.architecture"] for row in drawn}
     assert set(BUILDERS) - measured | refused == UNPROVEN
 
 
