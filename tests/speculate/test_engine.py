@@ -27,7 +27,7 @@ from kvwise.speculate.judge import summarise
 from kvwise.speculate.kinds import Variant
 from kvwise.speculate.prompts import Prompt
 from kvwise.store import Store
-from models import gemma3, smollm2
+from models import gemma3, short_smollm2, smollm2
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine")]
 
@@ -93,6 +93,25 @@ def test_a_model_as_its_own_draft(prompts: str) -> None:
     assert sorted(each.test["variant"] for each in kept) == [
         "draft-simple/3", "ngram-cache", "plain",
     ]  # fmt: skip
+
+
+def test_a_smaller_draft_of_the_same_vocabulary(prompts: str) -> None:
+    """A third of the layers: it guesses worse and costs less, and nothing has to be warned of."""
+    with cli(
+        "--draft", str(short_smollm2()), "--depths", "2", "--kinds", "draft-simple",
+        "--prompts", prompts, "--rounds", "1", "--json", *SHORT,
+    ) as process:  # fmt: skip
+        out, err = process.communicate(timeout=280)
+    assert process.returncode == 0, err
+    found = json.loads(out)
+    assert found["compatibility"]["compatible"] is True
+    assert found["warnings"] == []
+    _, deep = found["variants"]
+    assert deep["state"] == "on" and deep["drafted"] > 0
+    assert 0 <= deep["acceptance_rate"] < 1
+    assert deep["same_text"]
+    rows = [row for row in deep["memory"]["buffers"] if row["whose"] == "draft"]
+    assert rows and all(abs(row["computed"] - row["measured"]) < 6000 for row in rows)
 
 
 def test_a_draft_of_another_vocabulary_is_loaded_and_never_used(tmp_path: Path) -> None:
