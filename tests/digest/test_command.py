@@ -289,6 +289,10 @@ def test_what_cannot_be_asked(tmp_path: Path) -> None:
     assert told(str(document), "--embed-model", model, "--chunk-tokens", "513")[0] == 2
     assert told(str(document), "--embed-model", model, "--pooling", "rank")[0] == 2
     assert told(str(document), "--embed-model", model, "--on", "dask")[0] == 2
+    assert told("--out", str(tmp_path), "--search", " ")[0] == 2
+    code, words = told("--out", str(tmp_path))
+    assert code == 2
+    assert "nothing to do" in words
     code, words = told(str(document), "--embed-model", model, "--ask", "What?")
     assert code == 2
     assert "--model" in words

@@ -120,6 +120,8 @@ def _not_kept(printer: Printer, error: StoreError) -> None:
 
 def _ahead(ahead: Forecast, session: Session, rate: float | None) -> Words:
     """The plan in one line."""
+    if not ahead.chunks:
+        return phrase("{size}: there is no text to embed", size=show_size(ahead.size))
     seconds = ahead.seconds(rate)
     fields = {
         "size": show_size(ahead.size), "chunks": ahead.chunks, "limit": session.rules.limit,

@@ -86,6 +86,7 @@ _OPTIONS = (
     click.Option(["--explain"], is_flag=True,
                  help="The same, and what one context of --model for all of the text would cost."),
 )  # fmt: skip
+_ASKING = ("search", "ask", "task", "classify")
 _NORMALIZE = {"euclidean": 2, "none": -1}
 
 
@@ -127,6 +128,7 @@ class _Asked:
         out = given["out"]
         if not documents and not isinstance(out, str):
             raise UsageError("no document", hint="name files or folders, or - for standard input")
+        _check_asked(given, documents)
         _check_refining(given)
         folder = Path(str(out)) if out else Path(_folder_name(documents[0]))
         if folder.exists() and not folder.is_dir():
@@ -205,6 +207,19 @@ def _embed_model(given: dict[str, object], folder: Path, before: Remembered) -> 
             model=named, folder=str(folder), hint="--embed-model names where it is now",
         )  # fmt: skip
     return named
+
+
+def _check_asked(given: dict[str, object], documents: Sequence[str]) -> None:
+    """That there is something to do. Raises UsageError."""
+    for name in _ASKING:
+        value = given[name]
+        if isinstance(value, str) and not value.strip():
+            raise UsageError("--{option} says nothing", option=name)
+    if not documents and not any(given[name] for name in (*_ASKING, "dry_run", "explain")):
+        raise UsageError(
+            "nothing to do: no document, and no question about those that are there",
+            hint="name documents, or --search, --ask, --task or --classify",
+        )  # fmt: skip
 
 
 def _check_refining(given: dict[str, object]) -> None:

@@ -48,6 +48,7 @@ class Remote:
             raise EngineError(
                 "{url} does not answer as llama-server does: {why}",
                 url=self.url, why=str(error) or type(error).__name__,
+                hint="start it, or leave it out of --servers",
             ) from error  # fmt: skip
         if answer.status_code != 200:
             told = said.get("error", {}) if isinstance(said, dict) else {}
