@@ -34,6 +34,23 @@ def opened(store: Store, about: dict[str, Any] = ABOUT, mode: Any = "auto") -> J
     return Job.open(store, "verify", "m.gguf", about, mode)
 
 
+def test_a_finished_part_of_a_job_that_goes_on_is_kept(kept: Store) -> None:
+    """Two models' fidelity are two jobs; stopped in the second, the first is not done again."""
+    old, first, second = Stops(None), Stops(None), Stops(None)
+    with Job.open(kept, "quality", "m.gguf", ABOUT) as job:
+        job.run(UNITS, old)
+    with opened(kept) as whole:
+        for work in (first, second):
+            with Job.open(kept, "quality", "m.gguf", ABOUT, part_of=whole) as job:
+                job.run(UNITS, work)
+    assert first.asked == Counter(UNITS)  # what was finished before it began is another measurement
+    assert not second.asked
+    with opened(kept) as anew:
+        assert anew.number == whole.number  # not finished itself
+        with Job.open(kept, "quality", "m.gguf", ABOUT, part_of=anew) as job:
+            assert set(job.results) == set(UNITS)
+
+
 class Stops:
     """Work that ends with `error` at the unit of a number; counts what it was asked for."""
 

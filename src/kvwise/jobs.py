@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sqlite3
 import statistics
 import time
@@ -46,7 +47,8 @@ class Job:
         self.store, self.number, self.about, self.changed = store, number, about, tuple(changed)
         self._lock = store.lock(f"job-{number}")
         try:
-            (row,) = store.rows("SELECT notes FROM job WHERE id = ?", number)
+            (row,) = store.rows("SELECT notes, began FROM job WHERE id = ?", number)
+            self.began = float(row["began"])
             self.notes = _mapping(store, row["notes"])
             found = store.rows(
                 "SELECT key, result, seconds, hash FROM unit WHERE job = ? AND hash != ''", number
@@ -59,22 +61,35 @@ class Job:
 
     @classmethod
     def open(
-        cls, store: Store, kind: str, subject: str, about: Mapping[str, Any], mode: Mode = "auto"
+        cls,
+        store: Store,
+        kind: str,
+        subject: str,
+        about: Mapping[str, Any],
+        mode: Mode = "auto",
+        *,
+        part_of: Job | None = None,
     ) -> Self:
         """The job of a `kind` (a command) on a `subject` (a file); `about` decides its results.
 
         `auto` goes on with one that was interrupted, else starts anew; `resume` insists on one,
-        finished or not; `fresh` drops it. Raises UsageError when there is none to resume, when it
-        was about something else, or when another process works on it; StoreError.
+        finished or not; `fresh` drops it. A job that is `part_of` another, which is not told yet,
+        goes on with what was finished since the other began. Raises UsageError when there is none
+        to resume, when it was about something else, or when another process works on it;
+        StoreError.
         """
         about = json.loads(json.dumps(about))
         key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
         with store.transaction() as db:
             rows = db.execute(
-                "SELECT id, key, about, state FROM job WHERE kind = ? AND subject = ?"
+                "SELECT id, key, about, state, began FROM job WHERE kind = ? AND subject = ?"
                 " AND state != ? ORDER BY id DESC", (kind, subject, DROPPED),
             ).fetchall()  # fmt: skip
-            usable = [row for row in rows if row["state"] == OPEN or mode == "resume"]
+            since = part_of.began if part_of is not None else math.inf
+            usable = [
+                row for row in rows
+                if row["state"] == OPEN or mode == "resume" or row["began"] >= since
+            ]  # fmt: skip
             same = next((row for row in usable if row["key"] == key), None)
             changed = _changes(store, usable[0], about) if usable and same is None else []
             if mode == "resume" and same is None:

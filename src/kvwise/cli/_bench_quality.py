@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kvwise.bench.remarks import Remark
     from kvwise.bench.run import Sweep
     from kvwise.bench.summary import Line
-    from kvwise.jobs import Mode, Pace
+    from kvwise.jobs import Job, Mode, Pace
     from kvwise.results import Measurement
     from kvwise.store import Store
 
@@ -30,11 +30,12 @@ def measure_quality(
     sweep: Sweep,
     lines: Sequence[Line],
     *,
+    sweep_job: Job,
     mode: Mode,
     text: str | None,
 ) -> list[Measurement]:
-    """One measurement for each setting that could be measured; a job of its own, which goes on
-    where it was interrupted.
+    """One measurement for each setting that could be measured. Each model is a job of its own: it
+    goes on where it was interrupted, and is kept while those of the other models are measured.
 
     Raises UsageError, SourceError, EngineError, Interrupted.
     """
@@ -56,6 +57,7 @@ def measure_quality(
                 request,
                 store,
                 mode=mode if mode == "fresh" else "auto",
+                part_of=sweep_job,
                 progress=_Told(advance, len(launches) + 2),
             )
     return found

@@ -171,7 +171,7 @@ def _measure(printer: Printer, sweep: Sweep, after: _After) -> int:
                 _saver(store, sweep),
             )
         lines = lines_of(sweep, results)
-        _tell(printer, store, sweep, lines, after)
+        _tell(printer, job, sweep, lines, after)
         _report(printer, store, sweep, results, after)
         job.finish()
     return 0 if any(line.state == "ok" for line in lines) else EXIT_NOTHING_MEASURED
@@ -189,9 +189,7 @@ def _say_begun(printer: Printer, sweep: Sweep, job: Job) -> None:
         printer.remark(means_sentence(sweep))
 
 
-def _tell(
-    printer: Printer, store: Store, sweep: Sweep, lines: Sequence[Line], after: _After
-) -> None:
+def _tell(printer: Printer, job: Job, sweep: Sweep, lines: Sequence[Line], after: _After) -> None:
     """The answer; with --quality after that has been measured, too."""
     from kvwise.cli import _bench_quality as quality  # noqa: PLC0415
     from kvwise.cli._bench_view import show  # noqa: PLC0415
@@ -201,7 +199,7 @@ def _tell(
     found: list[Measurement] = []
     if after.quality:
         found = quality.measure_quality(
-            printer, store, sweep, lines, mode=after.mode, text=after.text
+            printer, job.store, sweep, lines, sweep_job=job, mode=after.mode, text=after.text
         )
     known = quality.by_line(sweep, lines, found)
     if printer.json:

@@ -85,6 +85,7 @@ def measure(
     store: Store,
     *,
     mode: Mode = "auto",
+    part_of: Job | None = None,
     progress: Callable[[Pace], None] | None = None,
     step: Callable[[int, int], None] | None = None,
     found: Callable[[Measurement], None] | None = None,
@@ -93,12 +94,13 @@ def measure(
     store as soon as it is complete (`found` hears of it then).
 
     `progress` is called before each unit, `step` within one. What was interrupted, also by
-    `kill -9`, goes on where it was. A setting that fails is a row. Raises UsageError (the model is
-    no file here, the text is too short), EngineError (no room for a base), Interrupted, StoreError.
+    `kill -9`, goes on where it was; what was finished for a job that it is `part_of` is kept. A
+    setting that fails is a row. Raises UsageError (the model is no file here, the text is too
+    short), EngineError (no room for a base), Interrupted, StoreError.
     """
     path = path_of(request.model)
     tool = tool_of(request)
-    with Job.open(store, KIND, path, _about(request, path, tool), mode) as job:
+    with Job.open(store, KIND, path, _about(request, path, tool), mode, part_of=part_of) as job:
         folder = _folder(job, fresh=mode == "fresh")
         try:
             setup = replace(_setup(request, path, folder, job, tool is not None), step=step)
