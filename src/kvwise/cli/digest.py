@@ -65,7 +65,7 @@ _OPTIONS = (
     click.Option(["--search"], metavar="TEXT", help="Show the chunks nearest to a text."),
     click.Option(["--top"], metavar="N", type=click.IntRange(1, 1000),
                  help="How many; for --ask how many the generator gets [default: 5; for --ask with "
-                 "less than a billion parameters 2]."),
+                 "less than a billion parameters 1]."),
     click.Option(["--model"], metavar="MODEL", help="The generator that reads and writes."),
     click.Option(["--ask"], metavar="TEXT",
                  help="Answer a question from the chunks that fit, with where it stands."),

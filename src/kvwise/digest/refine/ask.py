@@ -16,7 +16,7 @@ from kvwise.digest.search import Hit, different, text_of
 from kvwise.digest.shelf import Row, Shelf
 
 ANSWER_TOKENS = 256
-TAKEN, TAKEN_BY_SMALL = 5, 2
+TAKEN, TAKEN_BY_SMALL = 5, 1
 _SMALL = 1_000_000_000
 """Parameters below which a model answers from a few sentences or not at all."""
 
