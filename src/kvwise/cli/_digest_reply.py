@@ -32,6 +32,7 @@ def reply_json(reply: Reply) -> dict[str, Any]:
              "end": each.end, "text": each.text} for each in reply.passages
         ],
         "left_out": [asdict(row) for row in reply.left_out],
+        "left_out_same": [asdict(row) for row in reply.same],
         "cited_unknown": list(reply.unknown), "fault": reply.fault,
     }  # fmt: skip
 
@@ -73,6 +74,10 @@ def _doubts(printer: Printer, reply: Reply) -> None:
         numbers = ", ".join(f"[{number}]" for number in reply.unknown)
         printer.text(phrase("it names passages that it was not given: {numbers}", numbers=numbers),
                      "warn")  # fmt: skip
+    if reply.same:
+        printer.text(
+            phrase("left out because they say the same: {count}", count=len(reply.same)), "dim"
+        )
     if reply.left_out:
         printer.text(
             phrase(

@@ -61,6 +61,7 @@ class Reply:
     unknown: tuple[int, ...]
     context: int
     fault: Fault | None = None
+    same: tuple[Row, ...] = ()  # left out too: they say what one before them says
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,9 @@ def ask(
     taken: list[Passage] = []
     left_out: list[Row] = []
     text = ""
-    for hit in different(hits, form.most):
+    found = different(hits, len(hits))
+    same = tuple(hit.row for hit in hits if all(hit is not other for other in found))
+    for hit in found[: form.most]:
         passage = _passage(shelf, hit, len(taken) + 1, whole=form.whole)
         longer = text + _shown(passage, numbered=form.numbered)
         if generator.tokens(longer) <= room:
@@ -116,7 +119,9 @@ def ask(
     unknown = tuple(sorted(number for number in cited if not 1 <= number <= len(taken)))
     told = f"{form.before} {form.after}".format(question="")
     wrong = fault(answer.text, question, told, text)
-    return Reply(question, answer, passages, tuple(left_out), unknown, generator.context, wrong)
+    return Reply(
+        question, answer, passages, tuple(left_out), unknown, generator.context, wrong, same
+    )
 
 
 def _passage(shelf: Shelf, hit: Hit, number: int, *, whole: bool) -> Passage:
