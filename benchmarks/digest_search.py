@@ -4,8 +4,8 @@
     kvwise digest kjv.txt --embed-model MODEL --out FOLDER
     python benchmarks/digest_search.py MODEL FOLDER
 
-Questions and the words that mark their places were written down before anything was searched; the
-second half was looked at only when nothing was changed any more. A question is found by a chunk in
+Questions and the words that mark their places were written down before anything was searched; both
+halves were seen while the ways to join the scores were compared. A question is found by a chunk in
 which one of its places begins. Printed: how often the right chunk is first, is among five, and the
 mean of 1/rank, by the cosine alone, by BM25 alone and by both.
 """
