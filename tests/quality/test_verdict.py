@@ -147,6 +147,23 @@ def test_k_against_v() -> None:
     assert "noise" in str(found["q8_0"].sentence)
 
 
+def test_k_and_v_that_cannot_be_told_apart_cost_about_the_same() -> None:
+    """Gemma 3 270M with llama-perplexity, as measured: all of it is close to the noise."""
+    noise = {"noise_kl_mean": 0.009239}
+    small = [
+        row("q8_0", "f16", kl_mean=0.010152, kl_mean_error=0.000262, **noise),
+        row("f16", "q8_0", kl_mean=0.009418, kl_mean_error=0.000192, **noise),
+    ]
+    assert [each.resolved for each in sensitivity(small)] == [False]
+    near = [
+        row("q5_0", "f16", kl_mean=0.0145, kl_mean_error=0.001, **noise),
+        row("f16", "q5_0", kl_mean=0.0114, kl_mean_error=0.001, **noise),
+    ]
+    (found,) = sensitivity(near)
+    assert found.resolved
+    assert "about the same" in str(found.sentence)  # 2.4 times, and within the errors
+
+
 def test_settings_that_differ_in_more_are_not_compared() -> None:
     one, other = row("q4_0", "f16", kl_mean=0.05), row("f16", "q4_0", kl_mean=0.01)
     other = replace(other, settings={**other.settings, "n_ubatch": 128})

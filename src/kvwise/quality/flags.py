@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,21 +12,23 @@ from kvwise.text import Phrase, phrase
 
 _STRIKING = 2.0
 """How many times more one side must lose to be told."""
-_RESOLVED = 3.0
-"""Standard errors that a loss must stand above the noise to be compared at all."""
+_RESOLVED = 3.0 * math.sqrt(2)
+"""Standard errors of a divergence by which a loss must stand above the noise, and two losses apart:
+the noise, and the other one, have about as large an error of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
     """One type on K alone and on V alone, everything else f16: divergence beyond the noise, nats.
 
-    `resolved` = at least one of the two stands clear of the noise.
+    `resolved` = at least one of the two stands clear of the noise; `apart` = the two of each other.
     """
 
     type: str
     k_excess: float
     v_excess: float
     resolved: bool
+    apart: bool
 
     @property
     def ratio(self) -> float | None:
@@ -38,12 +41,12 @@ class Sensitivity:
         fields: dict[str, object] = {"type": self.type, "k": self.k_excess, "v": self.v_excess}
         if not self.resolved:
             return phrase("{type}: neither K nor V loses more than the noise hides", **fields)
-        if self.ratio is None or self.ratio >= _STRIKING:
+        if self.apart and (self.ratio is None or self.ratio >= _STRIKING):
             return phrase(
                 "{type} costs K more than V: divergence {k:.4f} against {v:.4f}; keep K wider",
                 **fields,
             )
-        if self.ratio <= 1 / _STRIKING:
+        if self.apart and self.ratio is not None and self.ratio <= 1 / _STRIKING:
             return phrase(
                 "{type} costs V more than K: divergence {v:.4f} against {k:.4f}; keep V wider",
                 **fields,
@@ -76,12 +79,10 @@ def _rest(found: Measurement) -> str:
 
 def _pair(name: str, sides: Mapping[str, Measurement]) -> Sensitivity:
     excess = {side: _excess(each.figures) for side, each in sides.items()}
-    clear = any(
-        excess[side] > _RESOLVED * float(each.figures.get("kl_mean_error") or 0.0)
-        and excess[side] > 0
-        for side, each in sides.items()
-    )
-    return Sensitivity(name, excess["k"], excess["v"], clear)
+    errors = {side: float(each.figures.get("kl_mean_error") or 0.0) for side, each in sides.items()}
+    clear = any(excess[side] > _RESOLVED * errors[side] and excess[side] > 0 for side in sides)
+    apart = abs(excess["k"] - excess["v"]) > _RESOLVED * max(errors.values())
+    return Sensitivity(name, excess["k"], excess["v"], clear, apart)
 
 
 def _excess(figures: Mapping[str, Any]) -> float:

@@ -42,8 +42,10 @@ KIND = "quality"
 Method = Literal["auto", "llama-perplexity", "http"]
 CHUNKS, CHUNK_TOKENS, NEEDLE_TOKENS = 8, 512, 2048
 _LEAST_CTX = 1024
-_SAME = 1e-4
-"""The largest divergence of equal distributions, one of them kept in 16 bits: 0.00005 was seen."""
+_LITTLE = 5e-4
+"""A mean divergence below which another batch hardly changes the way through the kernels: half of
+what is still called lossless. A build for this very processor computed SmolLM2 135M with the same
+roundings for both batches at 2,039 of 2,040 positions."""
 _STALE_S = 7 * 86400.0
 
 
@@ -244,15 +246,16 @@ class _Work:
         return self.scorer.score(setting.group, setting.base, setting.launch, unit.key)
 
     def _noise(self, setting: Setting) -> dict[str, Any]:
-        """f16 against f16 with other roundings: another batch, or attention computed the other way
-        where the batch changes nothing."""
+        """f16 against f16 with other roundings: another batch, and where that changes little,
+        attention computed the other way; the larger of the two."""
         launch, other = noise_of(setting.base), other_noise_of(setting.base)
         result = self.scorer.score(setting.group, setting.base, launch, "noise")
         result["by"] = f"-ub {launch.n_ubatch}"
-        if result["kl_max"] < _SAME and result["same_top"] == 1.0:
+        if result["kl_mean"] < _LITTLE:
             with contextlib.suppress(EngineError):
                 more = self.scorer.score(setting.group, setting.base, other, "noise-fa")
-                return more | {"by": f"-fa {other.flash_attn}"}
+                if more["kl_mean"] > result["kl_mean"]:
+                    return more | {"by": f"-fa {other.flash_attn}"}
         return result
 
     def _ask(self, unit: Unit, prompt: Prompt) -> dict[str, Any]:
