@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from kvwise.digest.extract import prepare
-from kvwise.digest.extract.docx_numbers import numbers
+from kvwise.digest.extract.docx_numbers import inherited, numbers
 
 _W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
@@ -62,3 +62,25 @@ def test_docx_lists_of_a_real_writer_have_their_numbers(tmp_path: Path) -> None:
     assert _text(tmp_path / "a.docx").split("\n\n")[:4] == [
         "1. One", "2. Two", "\u2022 Dot", "Plain",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ['w:ilvl="0"', '"1"', '"%1."'])
+def test_docx_numbers_beyond_all_counting_are_passed_over(place: str) -> None:
+    """Numbers of 5000 digits, which no integer is made of, and a text of as many places."""
+    list_of = """<w:abstractNum w:abstractNumId="7"><w:lvl w:ilvl="0"><w:start w:val="1"/>
+<w:lvlText w:val="%1."/></w:lvl></w:abstractNum>
+<w:num w:numId="1"><w:abstractNumId w:val="7"/><w:lvlOverride w:ilvl="0">
+<w:startOverride w:val="1"/></w:lvlOverride></w:num>"""
+    huge = {"%1.": "%1" * 5000}.get(place.strip('"'), "9" * 5000)
+    changed = f'w:ilvl="{huge}"' if place.startswith("w:") else f'"{huge}"'
+    (label,) = _numbered([("", "1", 0)], list_of.replace(place, changed))
+    assert len(label) < 256
+
+
+def test_styles_in_a_long_chain_or_a_ring_inherit() -> None:
+    """Each is looked at once: 200,000 styles, each based on the next, take no time to speak of."""
+    chain = {str(at): str(at + 1) for at in range(200_000)}
+    assert inherited({"200000": 7}, chain)["0"] == 7
+    own, parents = {"a": 1, "b": 2}, {"a": "b", "c": "b", "d": "c"}
+    assert inherited(own, parents) == {"a": 1, "b": 2, "c": 2, "d": 2}
+    assert inherited(dict[str, int](), {"a": "b", "b": "a", "c": "a"}) == {}

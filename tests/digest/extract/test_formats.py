@@ -327,6 +327,26 @@ def test_docx_bombs_are_refused(tmp_path: Path) -> None:
         _text(path)
 
 
+def test_a_docx_damaged_within_is_told(tmp_path: Path) -> None:
+    """Packed bytes that cannot be unpacked, encodings that XML here has not, huge levels."""
+    body = _body("<w:p><w:r><w:t>" + "Some words of a text. " * 50 + "</w:t></w:r></w:p>")
+    path = _packed(tmp_path / "a.docx", body)
+    packed = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as parts:
+        about = parts.getinfo("word/document.xml")
+    start = about.header_offset + 30 + len(about.filename)
+    packed[start : start + about.compress_size] = b"\xff" * about.compress_size
+    path.write_bytes(packed)
+    bodies = [f"<?xml version='1.0' encoding='{name}'?><a/>" for name in ("klingon", "shift_jis")]
+    others = [_packed(tmp_path / f"{n}.docx", one.encode()) for n, one in enumerate(bodies)]
+    for each in (path, *others):
+        with pytest.raises(SourceError, match="no sound DOCX"):
+            _text(each)
+    level = f'<w:pPr><w:outlineLvl w:val="{"9" * 5000}"/></w:pPr>'
+    inside = f"<w:p>{level}<w:r><w:t>Words</w:t></w:r></w:p>"
+    assert _read_docx(tmp_path, inside) == ["Words"]
+
+
 def test_a_docx_cut_anywhere_is_told(tmp_path: Path) -> None:
     paragraphs = "".join(f"<w:p><w:r><w:t>{n}</w:t></w:r></w:p>" for n in range(50))
     whole = _packed(tmp_path / "a.docx", _body(paragraphs)).read_bytes()

@@ -9,14 +9,15 @@ from __future__ import annotations
 import posixpath
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvwise.digest.extract import Piece
-from kvwise.digest.extract.docx_body import Body, name_of, value_of
-from kvwise.digest.extract.docx_numbers import numbers
+from kvwise.digest.extract.docx_body import Body, name_of, value_of, whole
+from kvwise.digest.extract.docx_numbers import inherited, numbers
 from kvwise.errors import SourceError
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def pieces(path: Path, _encoding: str | None) -> Iterator[Piece]:
     try:
         with zipfile.ZipFile(path) as packed:
             yield from _Package(packed, path, ET).pieces()
-    except (zipfile.BadZipFile, KeyError, ET.ParseError, RuntimeError, OSError,
-            NotImplementedError, EOFError, DefusedXmlException) as error:  # fmt: skip
+    except (zipfile.BadZipFile, zlib.error, ET.ParseError, DefusedXmlException, LookupError,
+            ValueError, RuntimeError, OSError, EOFError) as error:  # fmt: skip
         raise SourceError(
             "{path} is no sound DOCX file: {why}", path=str(path), why=str(error)
         ) from error
@@ -97,6 +98,8 @@ class _Package:
 
     def _check_size(self, name: str) -> None:
         about = self.packed.getinfo(name)
+        if about.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise zipfile.BadZipFile(f"{name} is packed in a way that no program packs it")
         if about.file_size > _MOST:
             raise SourceError("{path} unpacks to more than 2 GiB", path=str(self.path))
         if about.file_size > max(_SMALL, _RATIO * about.compress_size):
@@ -110,7 +113,7 @@ class _Package:
         try:
             large = self.packed.getinfo(name).file_size > _SMALL
             return None if large else self.xml.fromstring(self.packed.read(name))
-        except (KeyError, self.xml.ParseError):
+        except (LookupError, self.xml.ParseError):
             return None
 
     def _related(self, folder: str, rels: str, kind: str) -> list[str]:
@@ -136,8 +139,7 @@ class _Package:
             ours = value_of(style, "styleId")
             for each in style.iter():
                 _style_says(name_of(each), value_of(each), ours, levels, parents)
-        return {style: level for style in {*levels, *parents}
-                if (level := _inherited(style, levels, parents))}  # fmt: skip
+        return {style: level for style, level in inherited(levels, parents).items() if level}
 
 
 def _style_says(
@@ -147,15 +149,7 @@ def _style_says(
         match = _LEVEL.match(value)
         if match or value.lower() == "title":
             levels[ours] = int(match[1]) if match else 1
-    elif what == "outlineLvl" and value.isdecimal():
-        levels.setdefault(ours, int(value) + 1 if int(value) < 9 else 0)
+    elif what == "outlineLvl" and (level := whole(value)) is not None:
+        levels.setdefault(ours, level + 1 if level < 9 else 0)
     elif what == "basedOn":
         parents[ours] = value
-
-
-def _inherited(style: str, levels: dict[str, int], parents: dict[str, str]) -> int:
-    seen: set[str] = set()
-    while style not in levels and style in parents and style not in seen:
-        seen.add(style)
-        style = parents[style]
-    return levels.get(style, 0)

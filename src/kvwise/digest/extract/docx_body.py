@@ -32,6 +32,7 @@ _WHITE = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-
 _OFF = {"0", "false", "off"}
 _NO_NOTES = {"separator", "continuationSeparator", "continuationNotice"}
 _NOTES = {"footnote", "endnote"}
+_MOST_DIGITS = 9
 
 
 def name_of(element: Element) -> str:
@@ -48,6 +49,11 @@ def value_of(element: Element, name: str = "val") -> str:
         if found is not None:
             return found
     return ""
+
+
+def whole(text: str) -> int | None:
+    """A number that a file names; None for what is none, and for one that no document counts to."""
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 @dataclass(slots=True)
@@ -195,14 +201,14 @@ class Body:
         elif name == "pStyle":
             self._paragraphs[-1].style = value
             self._paragraphs[-1].level = self._styles.get(value, 0)
-        elif value.isdecimal():
-            self._paragraphs[-1].level = int(value) + 1 if int(value) < 9 else 0
+        elif (level := whole(value)) is not None:
+            self._paragraphs[-1].level = level + 1 if level < 9 else 0
 
     def _number(self, name: str, value: str) -> None:
         if name == "numId":
             self._paragraphs[-1].numbering = value
-        elif value.isdecimal():
-            self._paragraphs[-1].numbering_level = int(value)
+        elif (level := whole(value)) is not None:
+            self._paragraphs[-1].numbering_level = level
 
     def _label(self, found: _Paragraph) -> str:
         """What Word counts and shows before it."""

@@ -9,15 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from kvwise.digest.extract.docx_body import name_of, value_of
+from kvwise.digest.extract.docx_body import name_of, value_of, whole
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 _PLACE = re.compile(r"%([1-9])")
 _MOST_LEVELS = 9
+_MOST_TEXT = 255  # characters before a number, between and behind
+_T = TypeVar("_T")
 _ROMAN = (
     (1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"),
     (40, "xl"), (10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i"),
@@ -100,37 +102,37 @@ def numbers(numbering: Element | None, styles: Element | None) -> Numbers:
             # with a beginning of its own it counts by itself, else with all lists of its kind
             counted = f"{named} {kind}" if own else kind
             lists[named] = (counted, kinds.get(kind, {}) | own)
-    return Numbers(lists, dict(_of_styles(styles)))
+    return Numbers(lists, _of_styles(styles))
 
 
 def _levels(kind: Element) -> Iterator[tuple[int, Level]]:
     for each in kind:
-        if name_of(each) == "lvl" and value_of(each, "ilvl").isdecimal():
-            yield int(value_of(each, "ilvl")), _level(each)
+        if name_of(each) == "lvl" and (at := whole(value_of(each, "ilvl"))) is not None:
+            yield at, _level(each)
 
 
 def _level(about: Element) -> Level:
     found = {name_of(each): value_of(each) for each in about}
-    start = found.get("start", "")
+    start = whole(found.get("start") or "1")
     legal = "isLgl" in found and found["isLgl"] not in ("0", "false", "off")
     return Level(
-        found.get("numFmt", "decimal"), found.get("lvlText", ""),
-        int(start) if start.isdecimal() else 0 if start else 1, found.get("pStyle", ""), legal,
+        found.get("numFmt", "decimal"), found.get("lvlText", "")[:_MOST_TEXT],
+        0 if start is None else start, found.get("pStyle", ""), legal,
     )  # fmt: skip
 
 
 def _override(about: Element, kind: Mapping[int, Level]) -> dict[int, Level]:
-    at = int(value_of(about, "ilvl")) if value_of(about, "ilvl").isdecimal() else 0
+    at = whole(value_of(about, "ilvl")) or 0
     level = kind.get(at, Level())
     for each in about:
         if name_of(each) == "lvl":
             level = _level(each)
-        elif name_of(each) == "startOverride" and value_of(each).isdecimal():
-            level = Level(level.form, level.text, int(value_of(each)), level.style, level.plain)
+        elif name_of(each) == "startOverride" and (start := whole(value_of(each))) is not None:
+            level = Level(level.form, level.text, start, level.style, level.plain)
     return {at: level}
 
 
-def _of_styles(styles: Element | None) -> Iterator[tuple[str, tuple[str, int | None]]]:
+def _of_styles(styles: Element | None) -> dict[str, tuple[str, int | None]]:
     """Style id -> its list and level, its own or those of the style that it is based on."""
     own: dict[str, tuple[str, int | None]] = {}
     parents: dict[str, str] = {}
@@ -140,16 +142,23 @@ def _of_styles(styles: Element | None) -> Iterator[tuple[str, tuple[str, int | N
         found = {name_of(each): value_of(each) for each in style.iter()}
         ours = value_of(style, "styleId")
         if "numId" in found:
-            level = found.get("ilvl", "")
-            own[ours] = found["numId"], int(level) if level.isdecimal() else None
+            own[ours] = found["numId"], whole(found.get("ilvl", ""))
         parents[ours] = found.get("basedOn", "")
-    for ours in parents:
-        at, seen = ours, set[str]()
-        while at not in own and at in parents and at not in seen:
+    return inherited(own, parents)
+
+
+def inherited(own: Mapping[str, _T], parents: Mapping[str, str]) -> dict[str, _T]:
+    """What each style has of its own, or of the nearest of those that it is based on."""
+    found, seen = dict(own), set[str]()
+    for style in parents:
+        at, passed = style, list[str]()
+        while at not in found and at in parents and at not in seen:
             seen.add(at)
+            passed.append(at)
             at = parents[at]
-        if at in own:
-            yield ours, own[at]
+        if at in found:
+            found.update(dict.fromkeys(passed, found[at]))
+    return found
 
 
 def _roman(number: int) -> str:
