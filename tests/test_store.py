@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -198,4 +200,52 @@ def test_a_file_of_an_older_kvwise_that_cannot_be_written_is_told(
 
     monkeypatch.setattr(Store, "_set_up", full)
     with pytest.raises(StoreError, match="older kvwise"):
+        Store(tmp_path / "a.db")
+
+
+def test_what_stands_in_the_log_alone_is_read_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that cannot be written, copied while a process had it open: a log and no index of
+    it, which SQLite would have to make."""
+    there = tmp_path / "there"
+    there.mkdir()
+    columns = "kind, subject, key, about, state, notes, began"
+    with Store(tmp_path / "a.db") as kept:
+        with kept.transaction() as db:
+            db.execute(f"INSERT INTO job ({columns}) VALUES ('', '', '', '', '', '', 0)")  # noqa: S608
+        for name in ("a.db", "a.db-wal"):
+            shutil.copy(tmp_path / name, there / name)
+    before = (there / "a.db").read_bytes()
+    opened = Store._open
+
+    def no_index(self: Store, place: str, set_up: Callable[[], None]) -> None:
+        if place.startswith(str(there)) or "mode=ro" in place:
+            raise sqlite3.OperationalError("unable to open database file")
+        opened(self, place, set_up)
+
+    monkeypatch.setattr(Store, "_open", no_index)
+    with Store(there / "a.db") as kept:
+        assert len(kept.rows("SELECT * FROM job")) == 1
+        assert kept.read_only
+        with pytest.raises(StoreError), kept.transaction():
+            pass
+    assert (there / "a.db").read_bytes() == before
+    assert len(list(there.iterdir())) == 2
+
+
+def test_what_cannot_be_committed_keeps_nobody_from_the_next(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db") as kept:
+        with pytest.raises(StoreError, match="FOREIGN KEY"), kept.transaction() as db:
+            db.execute("PRAGMA defer_foreign_keys = ON")
+            db.execute("INSERT INTO unit VALUES (7, 'a', '', 0, 0, '')")  # of no job
+        with kept.transaction() as db:
+            db.execute("DELETE FROM unit")
+        assert kept.rows("SELECT * FROM unit") == []
+
+
+def test_a_version_below_none_is_not_ours(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db") as kept:
+        kept.rows("PRAGMA user_version = -5")
+    with pytest.raises(StoreError, match="newer"):
         Store(tmp_path / "a.db")

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -105,7 +107,26 @@ class Store:
         try:
             self._open(f"{uri}?mode=ro", self._look)
         except sqlite3.OperationalError:
-            self._open(f"{uri}?immutable=1", self._look)
+            if _written(_log_of(self.path)):
+                self._open_copy()  # what stands in the log alone would not be seen
+            else:
+                self._open(f"{uri}?immutable=1", self._look)
+
+    def _open_copy(self) -> None:
+        """What file and log say together, in memory."""
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                place = Path(folder) / NAME
+                shutil.copyfile(self.path, place)
+                shutil.copyfile(_log_of(self.path), _log_of(place))
+                with closing(sqlite3.connect(place)) as there:
+                    self._open(":memory:", lambda: self._fill(there))
+        except OSError as error:
+            raise self._unusable(self.path, error.strerror or type(error).__name__) from error
+
+    def _fill(self, there: sqlite3.Connection) -> None:
+        there.backup(self._db)
+        self._look()
 
     def _look(self) -> None:
         """Of a file that cannot be brought to this version."""
@@ -135,7 +156,7 @@ class Store:
         tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if owner != self.application and (owner or version or tables):
             raise StoreError("{path} is a database of another program", path=str(self.path))
-        if version > len(self._steps):
+        if not 0 <= version <= len(self._steps):
             raise StoreError(
                 "{path} was written by a newer kvwise",
                 path=str(self.path),
@@ -173,10 +194,11 @@ class Store:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
+                self._db.execute("COMMIT")
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # SQLite ends some by itself, as on a full disk
+                    self._db.execute("ROLLBACK")
                 raise
-            self._db.execute("COMMIT")
 
     def rows(self, sql: str, *values: Any) -> list[sqlite3.Row]:
         """What a SELECT finds."""
@@ -263,6 +285,11 @@ def _written(path: Path) -> bool:
         return False
 
 
+def _log_of(path: Path) -> Path:
+    """Where SQLite writes ahead of a database."""
+    return path.with_name(f"{path.name}-wal")
+
+
 def _can_write(path: Path) -> bool:
     """Whether a file that is there, or is none (in memory), can be changed."""
     return not path.exists() or os.access(path, os.W_OK)
@@ -285,4 +312,5 @@ def _why_not(path: Path) -> str:
 def _columns(db: sqlite3.Connection) -> dict[str, list[str]]:
     """The columns of all tables."""
     names = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    return {name: [row[1] for row in db.execute(f'PRAGMA table_info("{name}")')] for name in names}
+    about = "SELECT name FROM pragma_table_info(?)"
+    return {name: [row[0] for row in db.execute(about, (name,))] for name in names}
