@@ -93,3 +93,12 @@ def test_size_says_the_speed_of_a_full_slot(quick: Kvwise) -> None:
     assert speed["decode_range"]["low"] < speed["decode_range"]["high"]
     only_numbers = quick("size", "--shape", "24x16x48", "-c", "4096", *CARD[:4])
     assert "per second" not in only_numbers.out
+
+
+def test_a_draft_that_nothing_uses_is_warned_of_before_the_reasons(quick: Kvwise) -> None:
+    line = ("plan", QWEN, "-md", str(ZOO / "qwen3-0.6b.json.gz"), *CARD)
+    out = quick(*line).out
+    warned = out.index("warning: -md loads a draft that nothing uses: add --spec-type")
+    assert warned < out.index("  - ")
+    assert out.count("nothing uses") == 1
+    assert "nothing uses" not in quick(*line, "--spec-type", "draft-simple").out

@@ -139,6 +139,6 @@ def _layers(launch: Launch, loaded: Loaded) -> list[Effect]:
     layers, of = model.offloaded
     wanted = of if asked < 0 else min(asked, of)
     if layers < wanted:
-        text = phrase("{layers} of {wanted} layers are on a GPU", layers=layers, wanted=wanted)
+        text = phrase("{layers} of {wanted} layers on a GPU", layers=layers, wanted=wanted)
         return [Effect("layers", text)]
     return []

@@ -14,6 +14,7 @@ from kvwise.memory import flash
 from kvwise.memory.context import Context
 from kvwise.memory.lacking import LACKING, lacking
 from kvwise.memory.ledger import Cache, Extra, Ledger, Line
+from kvwise.memory.parts.beside import NOT_USED
 from kvwise.text import Phrase, phrase
 from kvwise.units import MIB, mib, show
 
@@ -43,7 +44,7 @@ def show_ledger(printer: Printer, ledger: Ledger, *, explain: bool = False) -> N
 
 
 def show_launch(printer: Printer, ledger: Ledger) -> None:
-    """The model and the settings as the engine resolves them."""
+    """The model and the settings as the engine resolves them, and what is wrong with them."""
     model, launch, context = ledger.model, ledger.launch, ledger.context
     printer.text(
         phrase(
@@ -81,6 +82,9 @@ def show_launch(printer: Printer, ledger: Ledger) -> None:
         "dim",
     )
     show_bare_sizes(printer, ledger)
+    for note in ledger.notes:
+        if note.code == NOT_USED:
+            printer.text(phrase("warning: {text}", text=note.message), "warn")
 
 
 def show_bare_sizes(printer: Printer, ledger: Ledger) -> None:
@@ -275,7 +279,9 @@ def show_reasons(printer: Printer, ledger: Ledger) -> None:
 def show_notes(printer: Printer, ledger: Ledger) -> None:
     """What the reader should know, and what is not proved."""
     said = {str(note) for note in _bare_sizes(ledger)}
-    for note in (each for each in ledger.notes if str(each.message) not in said):
+    for note in ledger.notes:
+        if str(note.message) in said or note.code == NOT_USED:
+            continue
         printer.text(phrase("note: {text}", text=note.message), "warn")
     for text in _attention(ledger):
         printer.text(phrase("note: {text}", text=text), "warn")

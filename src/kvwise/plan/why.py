@@ -66,7 +66,7 @@ def _placement(search: Search, chosen: Candidate) -> Iterator[Phrase]:
         )
     elif away and launch.n_gpu_layers in (-1, everything):
         yield phrase(
-            "{count} of {all} matrices of experts stay in the host's memory, everything else is on "
+            "{count} of {all} matrices of experts in the host's memory, everything else on "
             "{names}: each token reads {size} from the host",
             count=away,
             all=len(matrices(search.model)),
@@ -75,9 +75,9 @@ def _placement(search: Search, chosen: Candidate) -> Iterator[Phrase]:
         )
     else:
         yield phrase(
-            "{count} of {all} layers are on {names}: each token reads {size} from the host"
+            "{count} of {all} layers on {names}: each token reads {size} from the host"
             if search.whole or "n_gpu_layers" in search.fixed
-            else "{count} of {all} layers are on {names}, more do not fit: each token reads {size} "
+            else "{count} of {all} layers on {names}, more do not fit: each token reads {size} "
             "from the host",
             count=launch.n_gpu_layers,
             all=everything,

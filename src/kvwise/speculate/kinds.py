@@ -13,17 +13,16 @@ from dataclasses import dataclass
 from kvwise.errors import Refused, UsageError
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
+from kvwise.memory.parts.draft import MTP, kind_by_itself
 from kvwise.options.resolve import change
 from kvwise.text import Phrase, phrase
 
 PLAIN = "plain"
 SIMPLE = "draft-simple"
-MTP = "draft-mtp"
 NGRAMS = ("ngram-simple", "ngram-map-k", "ngram-mod", "ngram-cache")
 DEPTHS = (1, 2, 3, 4, 6, 8, 16)
 MOST_DEPTH = 64
-_HEADS = {"eagle3": "draft-eagle3", "dflash": "draft-dflash", "gemma4-assistant": MTP}
-_MARKOV = "markov_w1.weight"
+_HEADS = {"eagle3": "draft-eagle3", "gemma4-assistant": MTP}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +57,12 @@ class Variant:
 def kind_of_draft(draft: Model) -> str:
     """The kind of speculation that a draft file is for."""
     head = _HEADS.get(draft.architecture)
-    if head == "draft-dflash" and _MARKOV in draft.header.by_name:
-        return "draft-dspark"
     if head is not None:
         return head
-    last = f"blk.{draft.n_layer_all - 1}.nextn.eh_proj.weight"
-    tensors = draft.header.by_name
-    return MTP if last in tensors and "blk.0.attn_norm.weight" not in tensors else SIMPLE
+    kind = kind_by_itself(draft)
+    if kind == MTP and "blk.0.attn_norm.weight" in draft.header.by_name:
+        return SIMPLE  # a whole model that also brings such layers
+    return kind or SIMPLE
 
 
 def has_mtp(model: Model) -> bool:

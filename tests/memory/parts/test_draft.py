@@ -20,6 +20,7 @@ from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory.account import account
 from kvwise.memory.ledger import Extra, Ledger
+from kvwise.memory.parts.beside import _notes
 from kvwise.memory.parts.companions import Companions
 from kvwise.memory.report import ledger_json
 from kvwise.memory.zoo_config import read_config
@@ -122,7 +123,15 @@ class TestModel:
     def test_unused_without_a_kind_of_speculation(self) -> None:
         both = ledger("-c 4096", GPU)
         assert summed(both.extras, "draft") == alone("-c 4096", GPU)
-        assert "draft_not_used" in [note.code for note in both.notes]
+        assert [note.code for note in both.notes] == ["draft_not_used"]
+
+    @pytest.mark.parametrize(
+        ("draft", "kind"), [("tiny-dflash", "draft-dflash"), ("glm-4.5-air", "draft-mtp")]
+    )
+    def test_a_file_that_says_its_kind_is_used(self, draft: str, kind: str) -> None:
+        (note,) = _notes(Launch.parse(["-md", "d.gguf"]), Companions(draft=setup.zoo_model(draft)))
+        assert note.code == "not_counted"
+        assert f"--spec-type {kind}" in str(note.message)
 
     def test_not_opened_is_said(self) -> None:
         launch = Launch.parse(["-c", "4096", "-md", "x.gguf", "--spec-type", "draft-simple"])

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kvwise.device import Device, Host
+from kvwise.gguf.model import Model
 from kvwise.launch import ZOO_BUILD, Launch
 from kvwise.memory.ledger import Extra, Note
 from kvwise.memory.made import ComputeMode, Made
@@ -16,6 +17,8 @@ from kvwise.memory.parts.seats import Seats
 from kvwise.options import asked
 from kvwise.options.words import uncounted
 from kvwise.text import Phrase, phrase
+
+NOT_USED = "draft_not_used"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +66,27 @@ def beside(
 
 def _notes(launch: Launch, companions: Companions) -> Iterator[Note]:
     if launch.model_draft and not launch.spec_types:
-        message = phrase("the draft is loaded but nothing uses it: --spec-type draft-simple is off")
-        yield Note("draft_not_used", message)
+        yield from _unasked(launch, companions.draft)
     for text in _missing(launch, companions):
         yield Note("not_counted", text)
+
+
+def _unasked(launch: Launch, draft: Model | None) -> Iterator[Note]:
+    """What comes of a draft whose kind of speculation the launch does not say."""
+    kind = drafts.kind_by_itself(draft) if draft is not None else None
+    if kind is None:
+        message = phrase(
+            "-md loads a draft that nothing uses: add --spec-type, such as draft-simple, or leave "
+            "-md out"
+        )
+        yield Note(NOT_USED, message)
+    else:
+        message = phrase(
+            "{tool} {build} takes {kind} from the draft's file, which is not counted: add "
+            "--spec-type {kind}",
+            tool=launch.tool, build=launch.build, kind=kind,
+        )  # fmt: skip
+        yield Note("not_counted", message)
 
 
 def _missing(launch: Launch, companions: Companions) -> Iterator[Phrase]:

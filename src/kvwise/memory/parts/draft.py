@@ -47,6 +47,16 @@ class Drafted:
         return model.name or model.path or model.architecture
 
 
+def kind_by_itself(draft: Model) -> str | None:
+    """The kind of speculation that the engine takes from a draft's file when the launch names none;
+    None = it drafts nothing. Source: common/speculative.cpp common_speculative_types_from_gguf,
+    which arg.cpp asks, b10605."""
+    tensors = draft.header.by_name
+    if draft.architecture == "dflash":
+        return "draft-dspark" if "markov_w1.weight" in tensors else "draft-dflash"
+    return MTP if f"blk.{draft.n_layer_all - 1}.nextn.eh_proj.weight" in tensors else None
+
+
 def draft_of(
     target: Made,
     model: Model | None,
