@@ -27,6 +27,7 @@ _NEW_LOAD = b"loaded meta data with"
 _MOST = 1 << 20  # bytes that wait for the end of a line
 _TAIL = 16 * 1024
 _WORD = re.compile(r"(?<=[^A-Za-z])[A-Za-z]{3,}(?=[^A-Za-z])")
+_PART = re.compile(r"[A-Za-z]+")
 _LETTERS = bytes(value if chr(value).isalpha() and value < 128 else 32 for value in range(256))
 _ERROR = ("rror", "ailed", "xception", "bort", "annot ", "atal", "RROR", "AILED", "raceback")
 """Words of lines that may say why, though no pattern knows them."""
@@ -127,10 +128,11 @@ class Scanner:
     def _candidates(self, data: bytes) -> Iterator[tuple[int, int, bool, list[int]]]:
         """(start, end, looks like an error, rows to try) of the lines that hold a needle."""
         words = set(data.translate(_LETTERS).split())
+        vocabulary = b" ".join(words)  # short: a log says the same again and again
         found: dict[int, tuple[int, bool, list[int]]] = {}
         for needle in _needles():
             heard = self._heard.get(needle.data, 0)
-            if (needle.word and needle.word not in words) or heard > _ENOUGH:
+            if needle.word not in (words if needle.whole else vocabulary) or heard > _ENOUGH:
                 continue
             hits = _mark(data, needle, found)
             if hits and needle.data in _CHATTY:
@@ -215,10 +217,12 @@ class _Row(NamedTuple):
 
 
 class _Needle(NamedTuple):
-    """Bytes to look for, a whole word in them (or b""), and the numbers of the rows behind it."""
+    """Bytes to look for, their longest word (`whole`: letters on neither side of it), and the
+    numbers of the rows behind it."""
 
     data: bytes
     word: bytes
+    whole: bool
     rows: tuple[int, ...]
 
 
@@ -246,9 +250,9 @@ def _needles() -> tuple[_Needle, ...]:
         rows.setdefault(needle, []).append(number)
     found = []
     for needle, numbers in rows.items():
-        words = sorted(_WORD.findall(needle), key=len)
-        word = words[-1].encode() if words else b""
-        found.append(_Needle(needle.encode(), word, tuple(numbers)))
+        whole = _WORD.findall(needle)
+        word = max(whole or _PART.findall(needle), key=len, default="")
+        found.append(_Needle(needle.encode(), word.encode(), bool(whole), tuple(numbers)))
     return tuple(found)
 
 

@@ -183,8 +183,11 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("- kv ", r"- kv +\d{1,5}: +([\w.-]{1,120}) +"
      r"(?:[ui](?:8|16|32|64)|f32|f64|bool|str|arr\[[^]]{1,20}\]) += (.{1,400})$",
      lambda m: ev.ModelKey(m[1], m[2].strip())),
-    ("print_", r"\b(?:print_info|llm_load_print_meta): ([\w. ]{1,40}?)\s*= (.{1,4000})$",
-     lambda m: ev.ModelFact(m[1], m[2].strip())),
+    *(
+        (name, rf"\b{name}: ([\w. ]{{1,40}}?)\s*= (.{{1,4000}})$",
+         lambda m: ev.ModelFact(m[1], m[2].strip()))
+        for name in ("print_info", "llm_load_print_meta")
+    ),
     ("using device ", rf"using device (\S+) \((.*)\) - {_INT} MiB free",
      lambda m: ev.DeviceUsed(m[1], m[2], _whole(m[3]))),
     (" MiB free)", rf"(?:- |^\s+)(\S+)\s*: (.*) \({_INT} MiB, {_INT} MiB free\)",
