@@ -44,6 +44,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kept", default=str(cache_dir() / "against_fit.jsonl"))
     parser.add_argument("--losses")
     parser.add_argument("--only-theirs", action="store_true", help="ask llama.cpp alone, and keep")
+    parser.add_argument(
+        "--no-check", action="store_true", help="do not put our plans to llama.cpp's own pass"
+    )
+    parser.add_argument("--commit", default="", help="of the code that is asked, for the page")
     parser.add_argument("--turns", type=int, default=40, help="models asked about for the clock")
     parser.add_argument("--output")
     parser.add_argument("--run", default=str(os.getpid()), help="name of the timed questions")
@@ -67,7 +71,7 @@ def main() -> None:
     if given.losses:
         _write(given.losses, losses.text(rows, asked.version))
     wanted = sum(1 for _ in cases(given.grid))
-    found = page.write(rows, turns, failed, page.Asked(build, given.grid, wanted))
+    found = page.write(rows, turns, failed, page.Asked(build, given.grid, wanted, given.commit))
     print(found)
     if given.output:
         _write(given.output, found)
@@ -83,7 +87,7 @@ def _rows(asked: Asked, given: argparse.Namespace) -> tuple[list[Row], list[str]
             progress(f"time is up after {number - 1} of {len(wanted)} cases")
             break
         try:
-            row = ask(asked, case, only_theirs=given.only_theirs)
+            row = ask(asked, case, only_theirs=given.only_theirs, check=not given.no_check)
         except NotKept:
             continue
         except KvwiseError as error:

@@ -40,8 +40,9 @@ class Asked:
     version: str
 
 
-def ask(asked: Asked, case: Case, *, only_theirs: bool = False) -> Row:
-    """The whole row of a case: `theirs`, one entry per plan, and what the engine says to ours."""
+def ask(asked: Asked, case: Case, *, only_theirs: bool = False, check: bool = True) -> Row:
+    """The whole row of a case: `theirs`, one entry per plan, and what the engine says to ours;
+    without `check` only what it said before, if anything."""
     about = json.dumps(asdict(case), sort_keys=True)
     kept, version = asked.kept, asked.version
     with twin_of(case.model) as twin:
@@ -61,10 +62,11 @@ def ask(asked: Asked, case: Case, *, only_theirs: bool = False) -> Row:
             )
             if kind in CHECKED and row[kind]["launch"]:
                 launch = json.dumps(row[kind]["launch"], sort_keys=True)
-                row[kind + " said"] = kept.ask(
-                    f"said 3 {asked.build} {launch} {about}",
-                    lambda kind=kind: _said(asked.tool, twin(), case, row[kind]),
-                )
+                key = f"said 3 {asked.build} {launch} {about}"
+                if check or kept.known(key):
+                    row[kind + " said"] = kept.ask(
+                        key, lambda kind=kind: _said(asked.tool, twin(), case, row[kind])
+                    )
     return row
 
 

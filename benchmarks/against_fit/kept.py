@@ -50,6 +50,10 @@ class Kept:
             good += len(line)
         self._file.truncate(good)
 
+    def known(self, key: str) -> Row | None:
+        """The kept answer, or None."""
+        return self._rows.get(key)
+
     def ask(self, key: str, answer: Callable[[], Row]) -> Row:
         """The kept answer, or a new one, which is on the disk before it is returned."""
         if key not in self._rows:

@@ -28,7 +28,8 @@ Written by `{command}`; do not edit.
 Both sides are asked the same: one model, the same cards with all of their memory free, the same
 {margin} MiB to keep free on each, one slot. llama.cpp's side is `llama-fit-params` of build
 {build} (`--fit on`, `-fitt {margin}`, everything else its default) on virtual devices; kvwise's
-side is `kvwise.plan` in this process. Models are sparse twins of zoo headers: nobody reads weights.
+side is `kvwise.plan`{commit} in this process. Models are sparse twins of zoo headers: nobody reads
+weights.
 {count} of {wanted} cases of the `{grid}` grid were asked, in a shuffled order: {models} models,
 {cards} sets of cards and rules (`generic`: what a device behind RPC takes; `cuda`: what a
 CUDA card takes).
@@ -51,11 +52,12 @@ really reserved, by the ledger that [accuracy.md](accuracy.md) checks.
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Of which build, which grid, and how many cases that grid has."""
+    """Of which build, which grid, how many cases that grid has, and of which commit of ours."""
 
     build: str
     grid: str
     wanted: int
+    commit: str = ""
 
 
 def write(rows: list[Row], turns: list[Row], failed: list[str], asked: Asked) -> str:
@@ -70,6 +72,7 @@ def write(rows: list[Row], turns: list[Row], failed: list[str], asked: Asked) ->
         count=len(rows),
         wanted=asked.wanted,
         grid=asked.grid,
+        commit=f" of commit {asked.commit}" if asked.commit else "",
         models=len({row["case"]["model"] for row in rows}),
         cards=len({(tuple(row["case"]["cards"]), row["case"]["kind"]) for row in rows}),
     )
@@ -210,9 +213,9 @@ def _safety(rows: list[Row]) -> str:
         "unused beside the margin, MiB (median)", "llama.cpp's",
     )  # fmt: skip
     return (
-        "## Safe, and tight\n\nEach plan is put to llama.cpp's own no-alloc pass over the same "
-        "virtual cards; CUDA cards that share a model cannot be shown to it that way, and are put "
-        'to the ledger of what is really reserved. "Unsure": llama.cpp prints whole MiB. "Sees '
+        "## Safe, and tight\n\nEach of these plans is put to llama.cpp's own no-alloc pass over "
+        "the same virtual cards; CUDA cards that share a model cannot be shown to it that way, and "
+        'are put to the ledger of what is really reserved. "Unsure": it prints whole MiB. "Sees '
         'more": the pass says what it was expected to say, which is more than is reserved. Where '
         "256 tokens more would fit, another limit binds: the goal has enough, or a smaller cache "
         "type was not needed.\n\n" + _table(titles, lines)
@@ -240,8 +243,8 @@ def _pace(turns: list[Row]) -> str:
         "times faster (geometric mean)",
     )  # fmt: skip
     return (
-        "## Answers per second\n\nBoth sides take turns in one run on the same loaded machine and "
-        "read the same header without vocabulary, each model for the first time. llama.cpp's time "
+        "## Answers per second\n\nBoth sides take turns in one run on the same machine and read "
+        "the same header without vocabulary, each model for the first time. llama.cpp's time "
         "holds the start of its process. kvwise's does not hold the start of Python of the "
         "command line; a next question about the same model, with another margin, finds graphs "
         "that were built before: a table, a page or a search asks many such.\n\n"
