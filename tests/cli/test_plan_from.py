@@ -104,6 +104,7 @@ def test_what_is_marked_stays(quick: Kvwise) -> None:
     document = quick("plan", QWEN, *GPU, "--from", LINE, "--keep", "all", "--json").json
     assert not any(row["changes"] for row in document["changes"] if row["flag"] != "-fit")
     assert quick("plan", QWEN, *GPU, "--from", LINE, "--keep", "--frob").code == 2
+    assert "--from says nothing" in quick("plan", QWEN, *GPU, "--from", "").err
 
 
 def test_llama_cpps_own_keep_still_passes(quick: Kvwise) -> None:

@@ -96,3 +96,10 @@ def test_what_does_not_fit_is_left_out_and_told(tmp_path: Path) -> None:
     reply = _asked(tmp_path, _Fake("Bo", 8_000_000_000, most=15))
     assert len(reply.passages) + len(reply.left_out) == 3
     assert reply.left_out
+
+
+def test_nothing_is_invented_where_no_passage_fits(tmp_path: Path) -> None:
+    fake = _Fake("An actor.", 8_000_000_000, most=1)
+    reply = _asked(tmp_path, fake)
+    assert (reply.fault, reply.answer.text, fake.asked) == ("nothing", "", "")
+    assert len(reply.left_out) == 3

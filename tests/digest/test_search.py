@@ -16,6 +16,8 @@ from kvwise.digest.lexical import Words, fused, terms
 from kvwise.digest.passages import spans
 from kvwise.digest.search import Finder, Hit, Question, different
 from kvwise.digest.shelf import Document, Row
+from kvwise.digest.sources import stamp_of
+from kvwise.errors import SourceError
 
 
 def test_terms_are_what_a_question_is_about() -> None:
@@ -91,9 +93,10 @@ class _Shelf:
             at += len(text)
         self.rows = [Row("a", n, *each, 15, "", None, str(n)) for n, each in enumerate(ends)]
         self.source = str(folder / "a.txt")
+        self.stamp = stamp_of(folder / "a.txt")
 
     def documents(self) -> list[object]:
-        return [Document("a", self.source, "plain", "", "finished", None, "utf-8", 0)]
+        return [Document("a", self.source, "plain", self.stamp, "finished", None, "utf-8", 0)]
 
     def chunks(self) -> list[Row]:
         return self.rows
@@ -115,6 +118,24 @@ def test_a_name_beats_a_vector_that_is_a_little_nearer(tmp_path: Path) -> None:
     assert len(best.text) < len(_TEXTS[1])
     assert (tmp_path / "a.txt").read_text()[best.start : best.end] == best.text
     assert best.words == 1
+
+
+def test_a_text_that_has_changed_is_told(tmp_path: Path) -> None:
+    """Its offsets point to something else than what was embedded."""
+    shelf = _Shelf(tmp_path)
+    question = Question("Where was Marlo?", [1.0, 0.0], Tokens(), _embed, 16)
+    (tmp_path / "a.txt").write_text("X" + "".join(_TEXTS))
+    with pytest.raises(SourceError, match="has changed"):
+        Finder(shelf, question).passages(2)  # type: ignore[arg-type]
+
+
+def test_a_chunk_of_spaces_is_no_hit(tmp_path: Path) -> None:
+    shelf = _Shelf(tmp_path)
+    (tmp_path / "a.txt").write_text("".join(_TEXTS[:2]) + " " * len(_TEXTS[2]))
+    shelf.stamp = stamp_of(tmp_path / "a.txt")
+    question = Question("Where was Marlo?", [1.0, 0.0], Tokens(), _embed, 16)
+    found = Finder(shelf, question).passages(3)  # type: ignore[arg-type]
+    assert sorted(hit.row.seq for hit in found) == [0, 1]
 
 
 def test_what_says_the_same_is_taken_once() -> None:

@@ -28,6 +28,8 @@ from .setup import ZOO, gpu, model
 NAMES = sorted(path.name.removesuffix(".json.gz") for path in ZOO.glob("*.json.gz"))
 LARGE = re.compile(r"deepseek-v[34]|480b|glm-4.5|minimax-m2|kimi|smallthinker|dots1|hunyuan-a13b")
 """Models whose graphs take long to build: the slow test has them."""
+HEADS = ("tiny-eagle3",)
+"""They cannot be created without a target."""
 
 SIZES = (2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 80)
 KINDS = ("cuda", "generic")
@@ -60,7 +62,7 @@ def check(name: str, devices: Sequence[Device], purpose: str) -> str:
         assert binds.device
         assert binds.misses_by_bytes > 0
         for launch in _split_otherwise(more, devices):
-            assert _short(name, launch, devices) > 0
+            assert (_short(name, launch, devices) or 0) > 0
     elif binds.context == "training":
         assert choice.slot_tokens == model(name).n_ctx_train
     elif binds.context == "goal":
@@ -87,7 +89,7 @@ def _check_layers(name: str, choice: Choice, devices: Sequence[Device]) -> None:
         if launch.n_gpu_layers < everything:
             above = replace(launch, n_gpu_layers=launch.n_gpu_layers + 1, tensor_split=())
             if len(devices) == 1:
-                assert _short(name, above, devices) > 0
+                assert (_short(name, above, devices) or 0) > 0
 
 
 def _split_otherwise(launch: Launch, devices: Sequence[Device]) -> Iterator[Launch]:
@@ -155,7 +157,7 @@ def test_a_card_with_the_output_alone_needs_hardly_anything_to_compute_in() -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in HEADS])
 def test_one_step_more_does_not_fit_anywhere(name: str) -> None:
     ends = [check(name, devices, "chat") for devices in machines()]
     for share in (0.2, 0.4, 0.6, 0.8, 1, 1.2, 1.5, 2):

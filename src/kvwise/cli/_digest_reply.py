@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kvwise.digest.refine.ask import Reply
 
 _FAULTS = {
+    "nothing": phrase("there is no passage to answer from"),
     "empty": phrase("the model says nothing"),
     "question": phrase("the model only repeats the question"),
     "instruction": phrase("the model repeats its instruction instead of following it"),
@@ -41,7 +42,9 @@ def show_reply(printer: Printer, reply: Reply) -> None:
     """The answer and its passages; the passages alone where the answer is none."""
     printer.text()
     printer.text(reply.question, "title")
-    if reply.fault is not None:
+    if reply.fault is not None and not reply.passages:
+        printer.text(phrase("no answer: {why}", why=_FAULTS[reply.fault]), "warn")
+    elif reply.fault is not None:
         printer.text(
             phrase("no answer: {why}; the passages nearest to the question:",
                    why=_FAULTS[reply.fault]), "warn",

@@ -121,6 +121,8 @@ def _build(words: list[str]) -> str:
 
 
 def _given(source: str, name: str | None) -> Given:
+    if not source.strip():
+        raise UsageError("--{option} says nothing", option="from")
     if source == "-":
         if sys.stdin is None:
             raise UsageError("there is nothing to read: stdin is closed")

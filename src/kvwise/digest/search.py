@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 from kvwise.digest.chunker import Tokenizer
 from kvwise.digest.engines import bytes_to_floats
@@ -21,6 +22,7 @@ from kvwise.digest.place import text_file
 from kvwise.digest.pool import cosine, unit
 from kvwise.digest.reading import readable
 from kvwise.digest.shelf import Document, Row, Shelf
+from kvwise.digest.sources import stamp_of
 from kvwise.errors import SourceError
 
 _LOOKED_AT, _WIDER = 8, 2
@@ -79,9 +81,11 @@ class Finder:
     def passages(self, number: int) -> list[Hit]:
         """The best passage of each of the best chunks, best first. Raises SourceError."""
         chunks = self.chunks(max(_LOOKED_AT, _WIDER * number))
-        best = [self._best(row) for row, _ in chunks]
+        looked = [(self._best(row), worth) for row, worth in chunks]
+        kept = [(hit, worth) for hit, worth in looked if hit.text.strip()]  # not of spaces alone
+        best = [hit for hit, _ in kept]
         worth = fused(
-            [worth for _, worth in chunks], [hit.score for hit in best], [hit.words for hit in best]
+            [worth for _, worth in kept], [hit.score for hit in best], [hit.words for hit in best]
         )
         order = sorted(range(len(best)), key=lambda at: -worth[at])
         return [best[at] for at in order[:number]]
@@ -125,12 +129,25 @@ class _Texts:
     def __init__(self, shelf: Shelf) -> None:
         self._folder = shelf.path.parent
         self._documents = {each.name: each for each in shelf.documents()}
+        self._same: set[str] = set()  # documents that are what they were
 
     def of(self, row: Row) -> str:
-        """Raises SourceError."""
+        """Raises SourceError, also for a document that has changed: its offsets point nowhere."""
         document = self._documents[row.document]
+        if document.name not in self._same:
+            self._check(document)
         with _told(document):
             return text_file(self._folder, document).raw(row.start, row.end)
+
+    def _check(self, document: Document) -> None:
+        with _told(document):
+            same = document.text is not None or stamp_of(Path(document.source)) == document.stamp
+        if not same:
+            raise SourceError(
+                "{path} has changed since its chunks were made", path=document.source,
+                hint="name it in this command, or digest it again: only what changed is made anew",
+            )  # fmt: skip
+        self._same.add(document.name)
 
     def bytes_of(self, row: Row, text: str, start: int, end: int) -> tuple[int, int]:
         """Where characters of a chunk's text are in the document."""

@@ -28,17 +28,22 @@ class Source:
     size: int
 
     def stamp(self) -> str:
-        """What tells it from a changed one: all of its bytes. Raises SourceError."""
-        digest = hashlib.sha256()
+        """What tells it from a changed one. Raises SourceError."""
         try:
-            with self.path.open("rb") as file:
-                while block := file.read(_BLOCK):
-                    digest.update(block)
+            return stamp_of(self.path)
         except OSError as error:
             raise SourceError(
                 "{path} cannot be read: {why}", path=str(self.path), why=error.strerror
             ) from error
-        return digest.hexdigest()[:32]
+
+
+def stamp_of(path: Path) -> str:
+    """A hash of all bytes of a file. Raises OSError."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()[:32]
 
 
 Leave = Callable[[str, Phrase], object]

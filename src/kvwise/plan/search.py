@@ -270,7 +270,9 @@ class Search:
         missed = slack_of(bare, gpus=gpus)
         if missed < (-_LAYERS_APART if self.splits_freely else 0):
             return min(missed, missed if rough is None else rough)
-        return rough if known and rough is not None and rough < -_CLEARLY else None
+        if not known or rough is None or rough >= -_CLEARLY:
+            return None
+        return None if self.splits_freely and self.splits.known(launch) else rough
 
     def barest(self, launch: Launch) -> Ledger | None:
         """The ledger without compute buffers, split as is best without them."""

@@ -53,7 +53,27 @@ class Splits:
         """The launch with a split that fits by its ledger, or the best that was looked at."""
         if launch not in self._exact:
             self._exact[launch] = self._settled(launch)
+        found, known = self._exact[launch], self.known(launch)
+        if known is not None and known != found and self._misses_by_more(found, known):
+            self._exact[launch] = known
         return self._exact[launch]
+
+    def known(self, launch: Launch) -> Launch | None:
+        """The launch with the split that fitted last at another context, if that may fit here."""
+        counts = self._fitted.get(_of_any_length(launch))
+        split = change(launch, tensor_split=counts) if counts else None
+        bare = self.ledgers.bare(split) if split else None
+        if split is None or bare is None:
+            return None
+        work = self.ledgers.guess_of_split(split, bare.context.n_ctx)
+        return split if slack_of(bare, work) >= -_NEARLY else None
+
+    def _misses_by_more(self, split: Launch, other: Launch) -> bool:
+        left = self._left(split)
+        if left is None or left >= 0:
+            return False
+        beside = self._left(other)
+        return beside is not None and beside > left
 
     def _left(self, split: Launch) -> int | None:
         """What its ledger leaves; a split that fits is remembered for other contexts."""
@@ -84,12 +104,11 @@ class Splits:
                 break
         if not tried:
             return split
-        known = self._fitted.get(_of_any_length(split))
-        if known is not None:
-            shorter = change(launch, tensor_split=known)
-            left = None if shorter in tried else self._left(shorter)
+        known = self.known(launch)
+        if known is not None and known not in tried:
+            left = self._left(known)
             if left is not None:
-                tried[shorter] = left
+                tried[known] = left
         best = max(tried, key=lambda each: tried[each])
         return self._beside(best, tried[best]) if -_CLOSE < tried[best] < 0 else best
 

@@ -108,6 +108,11 @@ def ask(
             taken.append(passage)
         else:
             left_out.append(hit.row)
+    if not taken:  # what a model says of no text is invented
+        return Reply(
+            question, Answer("", 0, 0, cut=False), (), tuple(left_out), (), generator.context,
+            "nothing", same,
+        )  # fmt: skip
     answer = generator.write(generator.prompt(before, text, after), answer_tokens)
     answer = replace(answer, text=without_loop(answer.text))
     cited = {int(number) for number in _CITED.findall(answer.text)}

@@ -8,8 +8,9 @@ from typing import Literal
 
 from kvwise.digest.lexical import Words
 
-Fault = Literal["empty", "question", "instruction", "copy"]
-"""Nothing is said; the question, the instruction, or a long stretch of the text is said again."""
+Fault = Literal["nothing", "empty", "question", "instruction", "copy"]
+"""There is no text to answer from; nothing is said; the question, the instruction, or a long
+stretch of the text is said again."""
 
 _RUN = 8  # words in a row that no answer has by chance
 _QUOTE = 40  # words that a quotation may have
