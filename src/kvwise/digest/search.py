@@ -65,6 +65,7 @@ class Finder:
         self._shelf, self._question = shelf, question
         self._texts = _Texts(shelf)
         self._words = Words(question.text)
+        self._weights: dict[str, float] = {}  # of its terms among all chunks
 
     def chunks(self, number: int) -> list[tuple[Row, float]]:
         """The best chunks by vectors and words with their worth, best first. Raises SourceError."""
@@ -81,6 +82,7 @@ class Finder:
     def passages(self, number: int) -> list[Hit]:
         """The best passage of each of the best chunks, best first. Raises SourceError."""
         chunks = self.chunks(max(_LOOKED_AT, _WIDER * number))
+        self._weights = self._words.weights()
         looked = [(self._best(row), worth) for row, worth in chunks]
         kept = [(hit, worth) for hit, worth in looked if hit.text.strip()]  # not of spaces alone
         best = [hit for hit, _ in kept]
@@ -110,7 +112,7 @@ class Finder:
         return Hit(
             row, *self._texts.bytes_of(row, text, start, end), part,
             cosine(unit(self._question.vector), vector),
-            self._words.share(part, self._words.weights()), vector,
+            self._words.share(part, self._weights), vector,
         )  # fmt: skip
 
 
