@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,17 @@ import pytest
 from kvwise.bench.cases import Case, Task
 from kvwise.bench.ruled import Ruled
 from kvwise.bench.run import FAILED, LEFT_OUT, OK, SKIPPED, Result
-from kvwise.bench.summary import line_of
+from kvwise.bench.summary import doubted, line_of, ratio
+from kvwise.cli._bench_view import _shares
 from kvwise.engine.outcome import Ending, Outcome
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.opening import open_model
 from kvwise.text import phrase
 from kvwise.verify.codec import encode
+
+from .make import DECODE, figure
+from .make import line as a_line
 
 TESTS = Path(__file__).resolve().parents[1]
 LOGS, ZOO = TESTS / "diagnose/logs", TESTS / "zoo/models/qwen3-8b.json.gz"
@@ -54,12 +59,13 @@ def test_disturbed_samples_do_not_count(model: Model) -> None:
     assert figure.spread == 1.0
 
 
-def test_where_all_are_disturbed_the_last_tries_are_shown_as_doubtful(model: Model) -> None:
-    tries = [sample(3, "contended", discarded=True), sample(5, "contended")]
+def test_where_all_are_disturbed_all_of_them_are_shown_as_doubtful(model: Model) -> None:
+    tries = [sample(value, "contended", discarded=True) for value in (11, 10)]
+    tries += [sample(value, "contended") for value in (19.5, 9)]
     line = line_of(RULED, model, {"0 ctk=f16 @0 #0": unit(OK, *tries)})
     assert line is not None
     (figure,) = line.figures
-    assert (figure.median, figure.doubtful, figure.disturbed) == (5, True, 2)
+    assert (figure.median, figure.doubtful, figure.disturbed) == (10.5, True, 4)
 
 
 def test_a_failure_has_the_cause_that_its_log_shows(model: Model) -> None:
@@ -91,3 +97,13 @@ def test_memory_that_was_gone_at_the_start(model: Model) -> None:
 
 def test_a_setting_that_was_not_reached_has_no_line(model: Model) -> None:
     assert line_of(RULED, model, {}) is None
+
+
+def test_a_share_of_a_doubtful_figure_is_doubtful_too() -> None:
+    good = figure(DECODE, 20.0)
+    base = a_line("f16", "f16", replace(good, doubtful=True))
+    other = a_line("q8_0", "q8_0", figure(DECODE, 10.0))
+    assert ratio(other, base, "tg128") == 0.5
+    assert doubted(other, base, "tg128")
+    assert not doubted(other, a_line("f16", "f16", good), "tg128")
+    assert [str(cell.words) for cell in _shares(other, [base, other], ["tg128"])] == ["50 %?"]

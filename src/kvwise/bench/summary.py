@@ -26,7 +26,7 @@ _BASE = ("f16", "f16")
 class Figure:
     """Tokens per second of a test: median, least and most of the samples that count, and half of
     what the middle half lies apart (None for a single one). `doubtful` = none counted, these are
-    of disturbed samples; `disturbed` of all `samples` were."""
+    of all samples, each of them disturbed; `disturbed` = how many were."""
 
     test: Task
     median: float
@@ -152,7 +152,7 @@ def _effects(units: Iterable[Result]) -> tuple[tuple[str, Phrase, bool], ...]:
 def _figure(test: Task, samples: Sequence[Mapping[str, Any]]) -> Figure | None:
     mine = [sample for sample in samples if sample["test"] == test.name]
     good = [sample["value"] for sample in mine if not sample["flags"]]
-    values = good or [s["value"] for s in mine if not s["discarded"]] or [s["value"] for s in mine]
+    values = good or [sample["value"] for sample in mine]  # as `Measurement.shown` has it
     if not values:
         return None
     return Figure(
@@ -174,6 +174,12 @@ def base_of(line: Line, lines: Sequence[Line]) -> Line | None:
         if same and other.types == _BASE and other.state == OK:
             return other
     return None
+
+
+def doubted(line: Line, base: Line | None, test: str) -> bool:
+    """Whether one of the two figures of a `ratio` is of disturbed samples only."""
+    figures = (line.figure(test), base.figure(test) if base else None)
+    return any(figure is not None and figure.doubtful for figure in figures)
 
 
 def ratio(line: Line, base: Line | None, test: str) -> float | None:

@@ -71,7 +71,7 @@ def _table(lines: Sequence[Line], everything: Sequence[Line]) -> Table:
     names = [name for name, _ in lines[0].case.varied] if lines else []
     tests = list(dict.fromkeys(t.name for line in lines for t in line.ruled.tests))
     shares = [_shares(line, everything, tests) for line in shown]
-    compared = any(share for each in shares for share in each)
+    compared = any(share.words for each in shares for share in each)
     columns = [
         *(Column(name) for name in names),
         Column(phrase("cache MiB"), right=True),
@@ -89,16 +89,22 @@ def _table(lines: Sequence[Line], everything: Sequence[Line]) -> Table:
     return Table(columns, rows)
 
 
-def _shares(line: Line, lines: Sequence[Line], tests: Sequence[str]) -> list[str]:
-    """Speeds as shares of f16's, empty where there is nothing to compare with."""
-    from kvwise.bench.summary import base_of, ratio  # noqa: PLC0415
+def _shares(line: Line, lines: Sequence[Line], tests: Sequence[str]) -> list[Cell]:
+    """Speeds as shares of f16's, empty where there is nothing to compare with; marked like the
+    figures where one of the two is of disturbed samples only."""
+    from kvwise.bench.summary import base_of, doubted, ratio  # noqa: PLC0415
 
     base = base_of(line, lines)
-    found = [ratio(line, base, test) if base is not line else None for test in tests]
-    return ["" if share is None else percent(share) for share in found]
+    found = []
+    for test in tests:
+        share = ratio(line, base, test) if base is not line else None
+        doubtful = share is not None and doubted(line, base, test)
+        text = "" if share is None else percent(share) + ("?" if doubtful else "")
+        found.append(Cell(text, "warn" if doubtful else ""))
+    return found
 
 
-def _row(line: Line, tests: Sequence[str], shares: Sequence[str] | None) -> list[Cell | Words]:
+def _row(line: Line, tests: Sequence[str], shares: Sequence[Cell] | None) -> list[Cell | Words]:
     cells: list[Cell | Words] = [value for _, value in line.case.varied]
     parts = line.parts
     cells += [_size(parts["cache"]), _size(parts["compute"]), _difference(line)]
