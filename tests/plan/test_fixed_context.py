@@ -40,3 +40,19 @@ def test_a_refusal_names_the_context_that_was_fixed() -> None:
         Impossible, match=r"^40,960 tokens per slot do not fit card with -c, --never-offload kept"
     ):
         plan(MODEL, [small], Goal("chat", never_offload=True), launch=launch, fixed={"n_ctx"})
+
+
+def test_a_context_beyond_training_is_told_and_a_refusal_names_it_whole() -> None:
+    trained = MODEL.n_ctx_train
+    roomy = Device("card", "generic", 80 * GIB, 80 * GIB)
+    made = plan(
+        MODEL, [roomy], Goal("chat"), launch=replace(LAUNCH, n_ctx=2 * trained), fixed={"n_ctx"}
+    )
+    assert any(f"more than the {trained:,} the model was trained" in str(each)
+               for each in made.choice.why)  # fmt: skip
+    with pytest.raises(Impossible, match=r"^1,000,000,000 tokens per slot do not fit"):
+        plan(
+            MODEL, [CARD], Goal("chat", never_offload=True),
+            launch=replace(LAUNCH, n_ctx=999_999_999),
+            fixed={"n_ctx"},
+        )  # fmt: skip

@@ -90,6 +90,12 @@ def wanted_of(
     if described is not None:
         base = with_model(base, ref, described)
     on = _machine(engine, base, devices, notes, needed=planned)
+    if not dry_run and (devices["gpu"] or devices["device_file"]):
+        names = ", ".join(each.name for each in on.devices) or phrase("no GPU")
+        notes.append(
+            phrase("planned for {names} as asked; the engine uses the devices that it finds here",
+                   names=names)
+        )  # fmt: skip
     if asked.values(base, "--rpc"):
         base = replace(base, devices=())  # `on` has those that -dev names, under other names
     case = Case(

@@ -67,7 +67,7 @@ def sentence(
     fields: dict[str, object] = {
         "prompt": goal.prompt_tokens,
         "answer": goal.predict_tokens,
-        "least": max(search.least, _room(search)) if "n_ctx" in search.fixed else search.least,
+        "least": max(search.least, _asked(search)) if "n_ctx" in search.fixed else search.least,
         "n_ctx": search.base.n_ctx,
         "trained": search.trained,
         "where": _where(search),
@@ -148,11 +148,16 @@ def _context_bytes(ledger: Ledger) -> int:
     return sum(line.context_bytes for line in ledger.lines)
 
 
-def _room(search: Search) -> int:
-    """Tokens of one slot under the -c that the user fixed, as llama.cpp would pad it."""
+def _asked(search: Search) -> int:
+    """Cells of one slot under the -c that the user fixed, as llama.cpp would pad it."""
     n_ctx = search.base.n_ctx or search.trained
     per_slot = n_ctx if search.start.kv_unified else n_ctx // search.slots
-    return min(-(-per_slot // 256) * 256, search.trained)
+    return -(-per_slot // 256) * 256
+
+
+def _room(search: Search) -> int:
+    """Tokens of one slot that the model can use of these."""
+    return min(_asked(search), search.trained)
 
 
 def _left(search: Search) -> int:

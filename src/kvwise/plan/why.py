@@ -125,6 +125,8 @@ def _both(k: str, v: str) -> str | Phrase:
 def _context(search: Search, chosen: Candidate) -> Iterator[Phrase]:
     n_ctx = chosen.ledger.context.n_ctx
     if "n_ctx" in search.fixed:
+        notes = chosen.ledger.notes
+        yield from (each.message for each in notes if each.code == "context_beyond_training")
         return
     if chosen.slot_tokens >= search.trained:
         yield phrase(
