@@ -10,8 +10,9 @@ import altair as alt
 import pytest
 
 from kvwise.report import results_report
+from kvwise.report.charts.common import bars
 from kvwise.report.charts.contexts import Curve, contexts
-from kvwise.report.document import Picture, worded
+from kvwise.report.document import Grid, Picture, worded
 from kvwise.report.theme import DARK, LIGHT, NAMES, coloured
 from report_made import QWEN, bench, embedding, failed, speculation, tuning
 
@@ -90,6 +91,16 @@ def test_what_was_disturbed_is_pale_with_a_question_mark() -> None:
     assert {"812?", "31.4?"} <= set(values(spec, "text"))
 
 
+def test_a_change_against_what_was_disturbed_has_a_question_mark() -> None:
+    good = [each for each in bench() if each.settings["type_v"] == "f16"]
+    flagged = [replace(each, samples=tuple(replace(one, flags=("contended",))
+               for one in each.samples)) for each in good]  # fmt: skip
+    for found in (flagged, [*flagged[:2], *good[2:]], [*good[:2], *flagged[2:]]):
+        (grid, *_) = [block for block in results_report(found).sections[0].blocks
+                      if isinstance(block, Grid)]  # fmt: skip
+        assert [row[2] for row in grid.rows] == ["", "-1.7 %?"]
+
+
 def test_each_text_that_became_a_vector_has_its_speed_and_memory() -> None:
     spec = PICTURES["Texts to vectors"]
     names = {"f16/f16 embd64", "f16/f16 embd512", "f16/f16 embd512 #2"}
@@ -112,3 +123,15 @@ def test_nothing_is_drawn_of_nothing() -> None:
 
 def test_light_and_dark_name_the_same_colours() -> None:
     assert set(LIGHT) == set(DARK) == set(NAMES.values())
+
+
+def test_a_far_sample_lies_on_the_axis_and_its_figure_stays_at_the_bar() -> None:
+    def row(label: str, *samples: float) -> dict[str, Any]:
+        return {"label": label, "value": 20.0, "low": 19.0, "high": 21.0, "samples": list(samples),
+                "text": "20.0", "says": label}  # fmt: skip
+
+    spec = bars([row("near", 20.0, 22.0), row("far", 20.0, 22.0, 60.0)], "", LIGHT["blue"],
+                first=True, width=225)  # fmt: skip
+    axes = [layer["encoding"]["x"]["scale"]["domain"] for layer in spec["layer"]]
+    assert all(low == 0 and high > 60 for low, high in axes)
+    assert [each["edge"] for each in spec["data"]["values"]] == [22.0, 22.0]

@@ -48,11 +48,14 @@ class Line:
         """Measured, else predicted."""
         return self.measured or self.predicted
 
-    def than(self, base: Line | None, speed: str) -> Difference | None:
-        """Its speed beside another line's."""
+    def than(self, base: Line | None, speed: str, *, disturbed: bool = False) -> Difference | None:
+        """Its speed beside another line's, by the samples that count, or by those that are shown:
+        of a speed without any that counts, all."""
         mine, other = self.speeds.get(speed), base.speeds.get(speed) if base else None
         if mine is None or other is None or mine is other:
             return None
+        if disturbed:
+            return difference(other.shown, mine.shown)
         return difference(other.values, mine.values)
 
 

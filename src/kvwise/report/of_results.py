@@ -152,7 +152,8 @@ def _table(group: Group) -> Grid | None:
         tuple(columns),
         tuple(rows),
         phrase("± is half of what the middle half of the samples lies apart. A change in brackets "
-               "is within noise."),
+               "is within noise; one with a question mark stands on samples that something else "
+               "disturbed."),
         best,
     )  # fmt: skip
 
@@ -198,7 +199,8 @@ def _why(line: Line) -> Words:
 def _change(line: Line, base: Line | None, speed: str) -> str:
     found = line.than(base, speed)
     if found is None:
-        return ""
+        found = line.than(base, speed, disturbed=True)
+        return f"{percent(found.change, '+.1f')}?" if found else ""
     text = percent(found.change, "+.1f")
     return text if found.verdict in ("more", "less") else f"({text})"
 

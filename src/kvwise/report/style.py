@@ -39,7 +39,7 @@ border:1px solid var(--line);border-radius:12px}
 .wide{overflow-x:auto}
 figure .wide{margin:0 -1.3rem;padding:.2rem 1.3rem}
 .wide:focus-visible{outline:2px solid var(--blue);outline-offset:2px}
-figure svg{display:block;max-width:none;height:auto;overflow:visible}
+figure svg{display:block;max-width:max(100%,48rem);height:auto;overflow:visible}
 figure svg text{font-family:inherit}
 figcaption,.note{color:var(--soft);font-size:.85rem;margin:.8rem 0 0;max-width:46rem}
 .note{margin:-.7rem 0 1.6rem;padding:0 .3rem}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from kvwise.report.theme import CONFIG, INK, SCHEMA
 Spec = dict[str, Any]
 STEP = 30
 """Pixels of a row."""
+_LETTER, _GAP = 7, 8
+"""Pixels of a digit of a bar's figure, and before and behind the figure."""
 
 
 def whole(spec: Mapping[str, Any]) -> Spec:
@@ -31,8 +34,9 @@ def bars(values: Sequence[Spec], title: Words, colour: str, *, first: bool, widt
     place.
     """
     y = rows_axis([each["label"] for each in values], shown=first)
-    most = max((max(each["high"], each["value"]) for each in values if each["value"]), default=1)
-    x = {"type": "quantitative", "scale": {"domain": [0, most * 1.02]}}
+    drawn = [each for each in values if each["value"]]
+    most = max((max(_above(each)) for each in drawn), default=1) * 1.02
+    x = {"type": "quantitative", "scale": {"domain": [0, most]}}
     samples = [
         {"label": each["label"], "sample": sample}
         for each in values
@@ -42,7 +46,7 @@ def bars(values: Sequence[Spec], title: Words, colour: str, *, first: bool, widt
         "title": {"text": title, "fontSize": 13, "anchor": "start", "offset": 6},
         "width": width,
         "height": {"step": STEP},
-        "data": {"values": list(values)},
+        "data": {"values": [{**each, "edge": _edge(each, most / width)} for each in values]},
         "layer": [
             {
                 "mark": {"type": "bar", "color": colour, "cornerRadiusEnd": 3, "height": 16},
@@ -63,7 +67,7 @@ def bars(values: Sequence[Spec], title: Words, colour: str, *, first: bool, widt
                 "encoding": {"y": y, "x": {"field": "sample", **x}},
             },
             {
-                "mark": {"type": "text", "align": "left", "dx": 8, "aria": False, "clip": False},
+                "mark": {"type": "text", "align": "left", "dx": _GAP, "aria": False, "clip": False},
                 "encoding": {
                     "y": y,
                     "x": {"field": "edge", **x},
@@ -72,6 +76,25 @@ def bars(values: Sequence[Spec], title: Words, colour: str, *, first: bool, widt
             },
         ],
     }  # fmt: skip
+
+
+def _above(row: Spec) -> list[float]:
+    """Where a row's marks end, from the end of its bar or middle half on, to the right."""
+    end = max(row["high"], row["value"])
+    return [end, *sorted(sample for sample in row.get("samples", ()) if sample > end)]
+
+
+def _edge(row: Spec, pixel: float) -> float:
+    """The mark behind which a row's figure stands: the first with room before the next one, so that
+    a far sample does not carry the figure away from its bar. `pixel` = its worth on the axis."""
+    if not row["value"]:
+        return 0
+    marks = _above(row)
+    room = (len(row["text"]) * _LETTER + 2 * _GAP) * pixel
+    for mark, following in itertools.pairwise(marks):
+        if following - mark >= room:
+            return mark
+    return marks[-1]
 
 
 def _few() -> Spec:

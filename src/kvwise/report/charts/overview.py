@@ -75,7 +75,6 @@ def speed_bar(label: str, found: Measurement) -> Spec:
         "value": median,
         "low": max(0.0, median - around),
         "high": median + around,
-        "edge": max(median + around, values[-1]),
         "samples": values if len(values) <= 50 else [],
         "pale": found.disturbed,
         "text": number(median) + ("?" if found.disturbed else ""),

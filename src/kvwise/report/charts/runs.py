@@ -67,7 +67,7 @@ def _speeds(
 
 def _bar(label: str, value: float | None, says: Phrase) -> Spec:
     """A row whose figure was not measured several times; without one it keeps its place."""
-    return {"label": label, "value": value, "low": value, "high": value, "edge": value or 0,
+    return {"label": label, "value": value, "low": value, "high": value,
             "text": number(value) if value else "", "says": says}  # fmt: skip
 
 
