@@ -41,6 +41,8 @@ _LINES: dict[type, str] = {
 _SHOWN_FACTS = frozenset({"n_ctx", "n_ctx_seq", "n_seq_max", "flash_attn"})
 
 
+_MOVE_NOTHING = frozenset({"waiting", "vocab_read"})
+"""Remarks that say nothing of what is under way: somebody asks, or it is over with the line."""
 _SIGNALLED = {9: "killed", 11: "crashed", 6: "crashed", 7: "crashed", 4: "cpu_instructions"}
 """Signal -> code, on Linux and macOS."""
 
@@ -156,10 +158,12 @@ class Builder:
         event = record.event
         self._follow(event)
         if isinstance(event, ev.Failure | ev.Remark):
-            if event.code != "waiting":  # who asks how far it is does not move it
+            if event.code not in _MOVE_NOTHING:
                 case.last_event = event.code
             self._keep(record, event.code, event.fields)
             self._failed |= isinstance(event, ev.Failure)
+            if self._fitting and _of_the_load(event):
+                self._fitted_before()
         else:
             case.last_event = type(event).__name__
             self._keep_line(record, event)
@@ -225,6 +229,12 @@ class Builder:
         else:
             kept[-1] = seen
 
+    def _fitted_before(self) -> None:
+        """The end of fitting went unsaid, as in a short log: what failed since was the load."""
+        self._fitting = False
+        for kept in self._case.seen.values():
+            kept[:] = [each._replace(fitting=False) for each in kept]
+
     def _keep_line(self, record: ev.Record, event: ev.Event) -> None:
         """The line of an event that a rule may want to show."""
         code = _LINES.get(type(event))
@@ -258,7 +268,7 @@ class Builder:
     def _follow_remark(self, code: str) -> None:
         if code in ("fit_starts", "fit_probes"):
             self._fitting = self._case.stage not in (WARMUP, READY)
-        elif code in ("fit_done", "warming_up"):
+        elif code in ("fit_done", "vocab_read", "warming_up"):
             self._fitting = False
         elif code == "clip":
             self._beside = self._beside or "clip"
@@ -272,6 +282,14 @@ class Builder:
             return
         elif restart or STAGES.index(stage) > STAGES.index(case.stage):
             case.stage = stage
+
+
+def _of_the_load(event: ev.Failure | ev.Remark) -> bool:
+    """Is this said of the load itself, never of the pass that measures before it?
+
+    Only whoever loads for good names the file; where fitting fails, a line says that first.
+    """
+    return event.code in ("context_made", "model_load") and "path" in event.fields
 
 
 def _ends_fitting(event: ev.Event) -> bool:

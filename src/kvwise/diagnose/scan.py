@@ -230,7 +230,7 @@ class _Needle(NamedTuple):
 def _rows() -> tuple[tuple[str, _Row], ...]:
     """(needle, row) of everything that `log.read_line` would try, in its order."""
     told: list[tuple[str, _Row]] = [(row.needle, _Row(row.pattern, row.make)) for row in lines.ROWS]
-    for known, kind in ((failures.ROWS, ev.Failure), (failures.REMARKS, ev.Remark)):
+    for known, kind in failures.TABLES:
         told += [(row.needle, _Row(row.pattern, _maker(kind, row.code))) for row in known]
     return tuple(told)
 

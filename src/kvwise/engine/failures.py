@@ -19,6 +19,7 @@ from kvwise.engine.wordings import (
     files,
     general,
     memory,
+    own,
     remarks,
     requests,
     signals,
@@ -52,18 +53,23 @@ ROWS = _rows(
     general.ROWS,
 )
 REMARKS = _rows(remarks.ROWS)
+OWN = _rows(own.ROWS)
+TABLES: tuple[tuple[tuple[Row, ...], type[ev.Failure | ev.Remark]], ...] = (
+    (OWN, ev.Remark), (ROWS, ev.Failure), (REMARKS, ev.Remark),
+)  # fmt: skip
+"""In the order in which they are asked."""
 _PLACE = re.compile(r"(?:[A-Za-z]:)?[\w./\\+@~-]*\.(?:cpp|cc|cuh?|mm?|c|h|hpp):\d{1,6}: ")
 """Where in its source a program says that it stopped: names of files are no words of the cause."""
 _HINTED = 1000  # characters of a line that are searched for a hint
 
 
 def read(text: str) -> ev.Failure | ev.Remark | None:
-    """The failure that a line reports, else what it remarks, else None."""
-    found = _first(ROWS, text)
-    if found:
-        return ev.Failure(*found)
-    found = _first(REMARKS, text)
-    return ev.Remark(*found) if found else None
+    """What kvwise wrote itself, else the failure that a line reports, else what it remarks."""
+    for rows, kind in TABLES:
+        found = _first(rows, text)
+        if found:
+            return kind(*found)
+    return None
 
 
 def _first(rows: tuple[Row, ...], text: str) -> tuple[str, dict[str, str]] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvwise.diagnose.case import Case
 from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, VRAM, WEAK, Hit, Rule
-from kvwise.diagnose.rules.asking import failed, remedy, seen
+from kvwise.diagnose.rules.asking import failed, pool_of, remedy, seen
 from kvwise.diagnose.rules.remedies import (
     FEWER_LAYERS,
     NEWER_BUILD,
@@ -61,7 +61,7 @@ def _fit_crash(case: Case) -> Hit | None:
     lines = [each for each in case.all(*_CRASHES) if each.fitting]
     if lines:
         memory = lines[0].code in ("gpu_oom", "host_alloc")
-        return Hit(0.97, tuple(lines[:4]), memory=memory, pool=VRAM if memory else None)
+        return Hit(0.97, tuple(lines[:4]), memory=memory, pool=pool_of(case) if memory else None)
     errors = [each for each in case.all("fit") if "error" in each.fields]
     others = case.failed_codes - {"fit", "model_load", "server_exit"}
     if errors and not others:

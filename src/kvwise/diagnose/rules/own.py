@@ -38,9 +38,9 @@ def kind_of(said: str) -> str | None:
 def rules(case: Case, others: Iterable[Rule]) -> Iterator[Rule]:
     """A rule for each kind that kvwise speaks of in a log; what helps is what helps against it."""
     said: dict[str, list[Seen]] = {}
-    for each in case.all("kvwise_said"):
+    for each in case.all("kvwise_said", "kvwise_ran"):
         kind = kind_of(each.fields["said"])
-        if kind:
+        if kind and (kind != _ELSE or each.code == "kvwise_said"):
             said.setdefault(kind, []).append(each)
     for kind, lines in said.items():
         rule = next(each for each in others if each.kind == kind)

@@ -30,6 +30,6 @@ ROWS: tuple[Wording, ...] = (
     ("model_load", "ailed to load model: ", r"Failed to load model: (?P<reason>.{1,300})"),
     ("model_load", "Could not load", r"Could not load (?:Llama |text )?model(?: from path)?:? ?(?P<reason>.{1,300})"),
     ("model_load", "ailed to load model from file", r"(?P<reason>Failed to load model from file.{0,200})"),
-    ("context_made", "ailed to create", r"[Ff]ailed to create[ _](?:(?:the|a|llama) |llama_)?context(?: with model)?"),
+    ("context_made", "ailed to create", r"[Ff]ailed to create[ _](?:(?:the|a|llama) |llama_)?context(?: with model(?: '(?P<path>[^']{0,300})')?)?"),
     ("server_exit", "exiting due to", r"exiting due to (?P<reason>.{1,120})"),
 )  # fmt: skip

@@ -41,7 +41,6 @@ ROWS: tuple[Wording, ...] = (
     ("harmless", "fallback to gguf", r"(?P<what>key not found).{0,40}fallback"),
     ("harmless", "key not found", r"msg=\"(?P<what>key (?:with type )?not found)\""),
     # -- what kvwise itself said --------------------------------------------------------------------
-    ("kvwise_said", "# kvwise ", r"# kvwise \d\d:\d\d:\d\d (?:failed|gave-up|ended|unhealthy): (?P<said>.{1,800})"),
     ("kvwise_said", "error: ", r"(?:^|kvwise: )error: (?P<said>.{1,800}?)(?: type=\w{1,40} .*)?$"),
     ("kvwise_said", "refused: ", r"^refused: (?P<said>.{1,800})"),
     ("kvwise_said", "schema=kvwise/refusal/1", r"(?P<said>.{1,800}?) schema=kvwise/refusal/1"),
@@ -83,6 +82,7 @@ ROWS: tuple[Wording, ...] = (
     ("fit_starts", "fitting params to ", r"fitting params to (?:device|free) memory"),
     ("fit_probes", "getting device memory data", r"getting device memory data"),
     ("fit_done", "successfully fit params", r"successfully fit params"),
+    ("vocab_read", "logit bias = -inf", r"added \S.{0,80} logit bias = -inf"),
     ("warming_up", "warming up the model", r"warming up the model"),
     ("loading_tensors", "loading model tensors", r"loading model tensors"),
     ("served", "all slots are idle", r"all slots are idle"),
