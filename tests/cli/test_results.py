@@ -126,6 +126,31 @@ def test_one_result_with_all_its_times(quick: Kvwise) -> None:
     assert [each["at"] for each in document["results"]] == [first.at, later.at]
 
 
+def test_the_list_tells_lengths_apart_and_which_samples_count(quick: Kvwise) -> None:
+    first = bench()[0]
+    flagged = replace(samples(700.0, 1)[0], flags=("contended",))
+    longer = replace(first, test={**first.test, "n_prompt": 4096},
+                     samples=(*first.samples, flagged))  # fmt: skip
+    keep([first])
+    found = quick("results", "list")
+    assert "reading a prompt, 512 tokens" in found.out
+    assert "were disturbed" not in found.err
+    keep([longer])
+    found = quick("results", "list")
+    assert "reading a prompt, 4,096 tokens" in found.out
+    assert "5 of 6" in found.out
+    assert "were disturbed" in found.err
+
+
+def test_threads_are_said_once(quick: Kvwise) -> None:
+    first = bench()[0]
+    given = replace(first, settings={**first.settings, "extra": ["-t", "1"], "threads": 1})
+    keep([given])
+    out = quick("results", "show", given.identity[:10]).out
+    assert "-t 1" in out
+    assert "threads=1" not in out
+
+
 def test_a_beginning_of_several_results_is_not_one(quick: Kvwise, measured: object) -> None:
     found = quick("results", "show", "")
     assert found.code == 2

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kvwise.report.charts.tradeoff import pareto
 from kvwise.report.lines import groups
+from kvwise.results import Measurement
 from kvwise.results.label import labels
 from report_made import BENCH, QWEN, bench, failed, samples
 from results_made import MACHINE
@@ -69,6 +70,19 @@ def test_labels_say_only_what_differs() -> None:
     assert labels([found[0], deep]) == ["@0", "@4096"]
     off = replace(found[0], settings={**found[0].settings, "offload_kqv": False, "type_v": "q8_0"})
     assert labels([found[0], off]) == ["f16/f16", "f16/q8_0 -nkvo"]
+
+
+def test_labels_leave_out_what_nobody_set_and_say_nothing_twice() -> None:
+    first = bench()[0]
+
+    def given(**more: object) -> Measurement:
+        return replace(first, settings={**first.settings, **more})
+
+    some = given(n_gpu_layers=20, embeddings=True)
+    assert labels([first, some]) == ["f16/f16", "f16/f16 -ngl 20"]
+    threads = [given(extra=["-t", "1"], threads=1), given(extra=["-t", "2"], threads=2)]
+    assert labels(threads) == ["-t 1", "-t 2"]
+    assert labels([given(threads=1), given(threads=2)]) == ["-t 1", "-t 2"]
 
 
 points = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12)

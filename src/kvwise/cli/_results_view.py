@@ -10,7 +10,7 @@ from kvwise.cli.output import Printer
 from kvwise.results import Measurement, total_of
 from kvwise.results.called import PARTS, figure_name, figure_text, settings_text, test_text
 from kvwise.results.compare import Pair, Side
-from kvwise.results.label import labels, metric_of
+from kvwise.results.label import labels, metric_of, task_of
 from kvwise.results.wording import flags_said, listed, number, outcome, unit_said, when
 from kvwise.text import phrase
 from kvwise.units import percent, show
@@ -42,19 +42,24 @@ def show_list(printer: Printer, found: Sequence[Measurement]) -> None:
     columns += [Column(phrase("what")), Column(phrase("settings")), Column(phrase("outcome"), True),
                 Column(phrase("samples"), True)]  # fmt: skip
     for row, each, label in zip(cells, found, labels(found), strict=True):
-        row += [metric_of(each), label, _styled(each), _samples(each)]
+        row += [task_of(each), label, _styled(each), _samples(each)]
     for words in common:
         printer.text(words, "title")
     printer.table(Table(columns, cells))
+    if any(len(each.values) < len(each.samples) for each in found):
+        printer.remark(
+            phrase("samples: those that count of those taken, the others were disturbed; "
+                   "`kvwise results show RESULT` says by what")
+        )  # fmt: skip
 
 
 def _styled(found: Measurement) -> Cell:
     return Cell(outcome(found), "bad" if found.state == "failed" else "")
 
 
-def _samples(found: Measurement) -> str:
-    flagged = len(found.samples) - len(found.values)
-    return f"{len(found.values)}" + (f" (+{flagged})" if flagged else "")
+def _samples(found: Measurement) -> Words:
+    count, taken = len(found.values), len(found.samples)
+    return f"{count}" if count == taken else phrase("{count} of {all}", count=count, all=taken)
 
 
 def _machine(found: Measurement) -> str:
@@ -178,7 +183,7 @@ def show_comparison(printer: Printer, first: Side, second: Side, pairs: Sequence
     rows: list[list[Cell | Words]] = [
         [
             pair.a.model.name,
-            metric_of(pair.a),
+            task_of(pair.a),
             label,
             outcome(pair.a),
             outcome(pair.b),

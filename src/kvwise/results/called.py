@@ -10,6 +10,7 @@ from typing import Any
 from kvwise.errors import KvwiseError
 from kvwise.launch import TOOLS, Launch
 from kvwise.options import defaults, to_argv, unsayable
+from kvwise.results.label import says_threads
 from kvwise.results.record import Measurement
 from kvwise.results.wording import listed, number, visible
 from kvwise.text import Phrase, phrase
@@ -115,6 +116,8 @@ def settings_text(found: Measurement) -> Phrase | str:
     given = dict(found.settings)
     if tool == "llama-bench":
         given.pop("n_ctx", None)  # it follows from the test
+    if says_threads(given):
+        given.pop("threads", None)
     own = {name: value for name, value in given.items() if name in known}
     try:
         base = defaults(tool, found.engine.build) if found.engine.build else defaults(tool)

@@ -17,6 +17,8 @@ _FLAGS = {
 }  # fmt: skip
 _SWITCHES = {"offload_kqv": "-nkvo", "repack": "--no-repack", "op_offload": "--no-op-offload"}
 """Fields that are a flag when they are off."""
+_UNSET = {"n_gpu_layers": -1, "draft_gpu_layers": -1}
+"""Values that nobody sets: llama.cpp chooses."""
 _TYPES = ("type_k", "type_v")
 
 
@@ -51,16 +53,18 @@ def _differs(found: Sequence[Measurement], name: str) -> bool:
 
 
 _SPECULATION = ("spec_types", "draft_n_max", "model_draft")
-_FOLLOWS = ("fit", "n_outputs_max")
+_FOLLOWS = ("fit", "n_outputs_max", "embeddings")
 """What the other settings and the kind of measurement bring about."""
 
 
 def _words(found: Measurement, varying: Sequence[str], *, depths: bool) -> list[str]:
     words = [_speculation(found)]
+    twice = {"threads"} if "extra" in varying and says_threads(found.settings) else set()
     words += [
         _word(name, found.settings.get(name))
         for name in varying
-        if name != "n_ctx" or "depth" not in found.test  # it follows from prompt and depth
+        if name not in twice
+        and (name != "n_ctx" or "depth" not in found.test)  # it follows from prompt and depth
     ]
     if depths and "depth" in found.test:
         words.append(f"@{found.test['depth']}")
@@ -83,7 +87,7 @@ def _speculation(found: Measurement) -> str:
 def _word(name: str, value: Any) -> str:
     if name in _SWITCHES:
         return _SWITCHES[name] if value is False else ""
-    if value is None or value in ("", []):
+    if value is None or value in ("", []) or value == _UNSET.get(name):
         return ""
     if name == "extra" and isinstance(value, list):
         return " ".join(map(str, value))
@@ -92,6 +96,22 @@ def _word(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return f"{name}={str(value).lower()}"
     return f"{_FLAGS[name]} {value}" if name in _FLAGS else f"{name}={value}"
+
+
+def says_threads(settings: Mapping[str, Any]) -> bool:
+    """Whether `-t` stands among the flags that were given: what was used is no news then."""
+    extra = settings.get("extra")
+    words = extra if isinstance(extra, list) else []
+    return any(word in ("-t", "--threads") for word in words)
+
+
+def task_of(found: Measurement) -> Phrase:
+    """What was measured and of how many tokens: `generating, 128 tokens`."""
+    counts = [found.test.get(name) for name in ("n_prompt", "n_gen")]
+    known = [count for count in counts if isinstance(count, int) and count > 0]
+    if len(known) != 1:
+        return metric_of(found)
+    return phrase("{what}, {count} tokens", what=metric_of(found), count=f"{known[0]:,}")
 
 
 def metric_of(found: Measurement) -> Phrase:
