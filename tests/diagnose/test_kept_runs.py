@@ -86,3 +86,68 @@ def test_a_sentence_that_names_no_part_leaves_it_to_the_quoted_line() -> None:
     for start in ("kvwise: ", "# kvwise 04:34:56 failed: "):
         line = f"{start}a buffer does not fit; the engine said: {quoted}"
         assert diagnose(line, numbers=False).blamed[0].memory_is_the_cause
+
+
+def remedies(log: str) -> str:
+    found = diagnose(log, numbers=False).findings[0]
+    return "; ".join(" ".join(each.flags) for each in found.remedies)
+
+
+def test_a_cache_that_lies_on_the_host_is_not_sent_there() -> None:
+    assert remedies(START + REFUSED + CACHE + END) == "-c N; -ctk q8_0 -ctv q8_0 -fa on; -np 1"
+
+
+def test_with_a_gpu_that_is_short_the_host_is_a_remedy() -> None:
+    listed = "0.00.010.316 I cmn  common_param:   - CUDA0   : NVIDIA L4 (22565 MiB, 900 MiB free)\n"
+    card = REFUSED.splitlines()[2].replace("CPU buffer", "CUDA0 buffer") + "\n"
+    assert "-nkvo" in remedies(START.replace("0.00.010.317", listed + "0.00.010.317") + card
+                               + CACHE + END)  # fmt: skip
+
+
+STEP = (
+    "kvwise: step down (types): -ctk f16 -> q8_0, -ctv f16 -> q8_0: 1,350.0 MiB less in the "
+    "host's memory\n"
+)
+STEP_ZH = "kvwise：降档（类型）：-ctk f16 -> q8_0, -ctv f16 -> q8_0：主机内存少用 1,350.0 MiB\n"
+LAUNCH = (
+    '# kvwise 04:34:57 python -m kvwise.engine.embedded {"model": "m.gguf", "launch": '
+    '{"n_ctx": 131072, "type_k": "q8_0", "type_v": "q8_0", "draft_type_k": "f16"}}\n'
+)
+BUILD = "0.00.020.554 I srv          init: build_info: b0-unknown\n"
+
+
+@pytest.mark.parametrize("how", [STEP, STEP_ZH, LAUNCH])
+def test_a_type_that_kvwise_took_already_is_no_remedy(how: str) -> None:
+    once = BUILD + START + REFUSED + CACHE + END
+    first, second = diagnose(once + SHOWN + how + once, numbers=False).loads
+    given = [
+        [" ".join(remedy.flags) for remedy in each.findings[0].remedies] for each in (first, second)
+    ]
+    assert given == [["-c N", "-ctk q8_0 -ctv q8_0 -fa on", "-np 1"], ["-c N", "-np 1"]]
+
+
+def test_one_slot_and_flash_attention_are_no_remedies_where_the_load_has_them() -> None:
+    context = (
+        "0.03.074.839 I llama_context: constructing llama_context\n"
+        "0.03.074.842 I llama_context: n_seq_max             = 1\n"
+        "0.03.074.844 I llama_context: n_ubatch              = 256\n"
+        "0.03.074.845 I llama_context: flash_attn            = enabled\n"
+    )
+    failed = "0.03.1 E graph_reserve: failed to allocate compute buffers\n"
+    assert "-np 1" not in remedies(START + context + REFUSED + CACHE + END)
+    assert remedies(START + context + REFUSED + failed + END) == "-c N"
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("error: unknown option --as-given", "option-refused"),
+        ("error: two models: a.gguf and b.gguf", "request-refused"),
+    ],
+)
+def test_a_refusal_of_kvwise_gets_no_advice_of_another_one(said: str, kind: str) -> None:
+    found = diagnose(said, numbers=False).findings
+    assert kind in [each.kind for each in found]
+    told = [one for each in found for one in each.remedies]
+    assert told
+    assert all("-sm layer" not in one.flags and "/embedding" not in str(one.text) for one in told)

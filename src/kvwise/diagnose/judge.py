@@ -8,6 +8,7 @@ from kvwise.diagnose.case import Case, Seen
 from kvwise.diagnose.finding import POSSIBLE, Diagnosis, Evidence, Finding, Hit, Rule
 from kvwise.diagnose.rules import HINTS, RULES, own
 from kvwise.diagnose.stage import READY
+from kvwise.diagnose.useful import useful
 from kvwise.text import Phrase, phrase
 
 _FIELD = re.compile(r"\{(\w+)\}", re.ASCII)
@@ -65,13 +66,13 @@ def _ask(rules: tuple[Rule, ...], case: Case, found: dict[str, Finding]) -> None
         hit = rule.when(case)
         if hit is None or hit.confidence < _LEAST - 1e-9:
             continue
-        finding = _finding(rule, hit)
+        finding = _finding(rule, hit, case)
         known = found.get(rule.kind)
         if known is None or known.confidence < finding.confidence:
             found[rule.kind] = finding
 
 
-def _finding(rule: Rule, hit: Hit) -> Finding:
+def _finding(rule: Rule, hit: Hit, case: Case) -> Finding:
     memory = rule.memory if hit.memory is None else hit.memory
     pool = hit.pool or rule.pool
     return Finding(
@@ -81,7 +82,7 @@ def _finding(rule: Rule, hit: Hit) -> Finding:
         memory_pool=pool,
         evidence=tuple(Evidence(each.line, each.text[:400]) for each in _apart(hit.lines)),
         cause=_cause(hit.cause or rule.cause, hit),
-        remedies=rule.remedies,
+        remedies=useful(rule.remedies, case, pool if memory else None),
         rule=rule.name,
     )
 

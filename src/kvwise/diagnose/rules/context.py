@@ -176,6 +176,13 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        "bad-request",
+        "request-refused",
+        seen("request_bad", "batch_bad", "batch_above", confidence=FAIR),
+        template("the server refused what the request contained"),
+        (remedy("look at the request: tokens of another model, a grammar that does not parse"),),
+    ),
+    Rule(
         "not-generating",
         "request-refused",
         seen("no_logits", confidence=SURE),
@@ -191,12 +198,5 @@ RULES: tuple[Rule, ...] = (
             remedy("start it for embeddings", "--embeddings", "--pooling mean"),
             remedy("or for reranking", "--reranking"),
         ),
-    ),
-    Rule(
-        "bad-request",
-        "request-refused",
-        seen("request_bad", "batch_bad", "batch_above", confidence=FAIR),
-        template("the server refused what the request contained"),
-        (remedy("look at the request: tokens of another model, a grammar that does not parse"),),
     ),
 )

@@ -87,6 +87,16 @@ RULES: tuple[Rule, ...] = (
         (remedy("f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl or f32", "-ctk q8_0"),),
     ),
     Rule(
+        "argument",
+        "option-refused",
+        seen("argument", confidence=SURE),
+        template("this build does not take the option {flag} as it was written"),
+        (
+            remedy("see what this build calls it", "--help"),
+            remedy("kvwise plan and size write options for a build", "--engine-build bN"),
+        ),
+    ),
+    Rule(
         "split-mode",
         "option-refused",
         seen("split_mode", confidence=SURE),
@@ -99,16 +109,6 @@ RULES: tuple[Rule, ...] = (
         seen("regex_bad", confidence=SURE),
         template("a pattern of --override-tensor is no regular expression"),
         (remedy("write it like this", "-ot 'blk\\.[0-9]+\\.ffn_.*_exps.*=CPU'"),),
-    ),
-    Rule(
-        "argument",
-        "option-refused",
-        seen("argument", confidence=SURE),
-        template("this build does not take the option {flag} as it was written"),
-        (
-            remedy("see what this build calls it", "--help"),
-            remedy("kvwise plan and size write options for a build", "--engine-build bN"),
-        ),
     ),
     Rule(
         "spec-type",
