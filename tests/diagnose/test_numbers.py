@@ -266,3 +266,26 @@ def test_measured_is_what_the_public_reports_say() -> None:
         assert [c["size_mib"] for c in found["kv"]] == [c["size_mib"] for c in said["kv"]]
         assert [c["cells"] for c in found["kv"]] == [c["cells"] for c in said["kv"]]
         assert [c["size_mib"] for c in found["rs"]] == [c["size_mib"] for c in said.get("rs", [])]
+
+
+def test_a_plan_stays_below_what_the_host_refused_and_stands_at_its_load() -> None:
+    """A short log of a machine without GPU: nothing else says how little there was."""
+    model = kvwise.open_model(str(ROOT / "zoo/models/smollm2-135m.json.gz"))
+    launch = Launch(n_ctx=131072, n_seq_max=16, n_outputs_max=16)
+    size = 2880 * MIB
+    load = (
+        "srv init: build_info: b0-unknown\n"
+        "srv load_model: loading model 'm.gguf'\n"
+        f"E alloc_tensor_range: failed to allocate CPU buffer of size {size}\n"
+        "E llama_init_from_model: failed to initialize the context: failed to allocate buffer for "
+        "kv cache\n"
+        "E common_init_: failed to create context with model 'm.gguf'\n"
+    )
+    found = diagnose(load * 2, model=model, launch=launch)
+    assert found.numbers is not None
+    assert found.numbers.plan is not None
+    ledger = found.numbers.plan.choice.ledger
+    assert ledger.fits
+    assert sum(line.context_bytes for line in ledger.lines) < size
+    assert all(option.context_bytes < size for option in found.numbers.options)
+    assert [each.numbers is found.numbers for each in found.loads] == [False, True]

@@ -13,9 +13,9 @@ from typing import Any
 from kvwise.device import Device, Host
 from kvwise.diagnose.case import Case
 from kvwise.diagnose.claims import claims_of
-from kvwise.diagnose.finding import Diagnosis
+from kvwise.diagnose.finding import HOST_RAM, Diagnosis
 from kvwise.diagnose.from_log import asked_in, launch_of, model_of
-from kvwise.diagnose.rules.asking import asked_bytes, failed, free_of, taken_of
+from kvwise.diagnose.rules.asking import asked_bytes, failed, free_of, pool_of, taken_of
 from kvwise.diagnose.rules.parts import part
 from kvwise.errors import KvwiseError
 from kvwise.gguf.model import Model
@@ -110,13 +110,30 @@ def with_numbers(
                 model=told,
                 launch=launch or launch_of(case),
                 devices=tuple(devices) or tuple(map(with_reserve, engine_devices(case.loaded))),
-                host=host,
+                host=_host(case, host),
                 kinds=frozenset(kinds),
             ),
         )
-    return replace(
-        found, numbers=numbers, refusal=refusal_of(case, numbers), claims=claims_of(case)
+    refusal, claims = refusal_of(case, numbers), claims_of(case)
+    loads = tuple(
+        replace(each, numbers=numbers, refusal=refusal, claims=claims)
+        if each.case is case
+        else each
+        for each in found.loads
     )
+    return replace(found, numbers=numbers, refusal=refusal, claims=claims, loads=loads)
+
+
+def _host(case: Case, host: Host | None) -> Host | None:
+    """The host with no more memory than it gave: a block that it refused was more than it had."""
+    refused = failed(case)
+    sizes = [size for each in refused if (size := asked_bytes(each))]
+    if not sizes or pool_of(case) != HOST_RAM:
+        return host
+    left = max(sizes) - 1
+    if host is None:
+        return Host(left, left)
+    return replace(host, available_bytes=min(host.available_bytes, left))
 
 
 def _numbers(case: Case, ask: _Ask) -> Numbers:
@@ -186,7 +203,8 @@ def _options(ask: _Ask, ledger: Ledger) -> tuple[Option, ...]:
         except KvwiseError:
             continue
         size = _context_bytes(other)
-        if size < now:
+        beyond = ask.host and not ask.devices and size > ask.host.usable_bytes
+        if size < now and not beyond:
             options.append(Option(flags, size, now - size))
     return tuple(options)
 
