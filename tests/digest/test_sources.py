@@ -12,7 +12,7 @@ from kvwise.digest.outputs import can_write, document_json, pooled, write_chunks
 from kvwise.digest.run import Digest, Summary
 from kvwise.digest.search import text_of
 from kvwise.digest.shelf import Shelf
-from kvwise.digest.sources import sources
+from kvwise.digest.sources import OTHER, sources
 from kvwise.digest.stations import Stations
 from kvwise.errors import SourceError
 
@@ -104,8 +104,8 @@ def test_a_document_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
 
 def test_what_is_left_out_of_a_folder_is_told(tmp_path: Path) -> None:
     root = tmp_path / "docs"
-    for name in ("a.md", ".b.md", "c.png", ".git/d.md", "e.digest/text/f.txt", "e.digest/digest.db",
-                 "g/h.txt"):  # fmt: skip
+    for name in ("a.md", ".b.md", "c.png", "LICENSE", ".git/d.md", "e.digest/text/f.txt",
+                 "e.digest/digest.db", "g/h.txt"):  # fmt: skip
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("Words. ")
     (root / "loop").symlink_to(root)
@@ -116,8 +116,11 @@ def test_what_is_left_out_of_a_folder_is_told(tmp_path: Path) -> None:
     found = sources([str(root)], tmp_path / "out", lambda name, why: told.update({name: str(why)}))
     assert [each.name for each in found] == ["docs/a.md", "docs/g/h.txt"]
     assert told == {
-        "docs/.b.md": "hidden", "docs/.git": "hidden", "docs/c.png": "no document by its name",
+        "docs/.b.md": "hidden", "docs/.git": "hidden", "docs/c.png": str(OTHER),
+        "docs/LICENSE": str(OTHER),
         "docs/e.digest": "the folder of a digest", "docs/loop": "a link to a folder",
         "docs/lost.txt": "no ordinary file", "docs/round.txt": "no ordinary file",
         "docs/pipe.txt": "no ordinary file",
     }  # fmt: skip
+    assert "name the file on the line" in str(OTHER)
+    assert [each.name for each in sources([str(root / "LICENSE")], tmp_path / "out")] == ["LICENSE"]

@@ -49,7 +49,11 @@ def stamp_of(path: Path) -> str:
 Leave = Callable[[str, Phrase], object]
 """Hears of what is left out of a folder, and why."""
 HIDDEN, LINK, NOWHERE = phrase("hidden"), phrase("a link to a folder"), phrase("no ordinary file")
-OURS, OTHER = phrase("the folder of a digest"), phrase("no document by its name")
+OURS = phrase("the folder of a digest")
+OTHER = phrase(
+    "the name has no ending of a document ({known}); if it is text, name the file on the line",
+    known=" ".join(sorted(FORMATS)),
+)
 
 
 def sources(
