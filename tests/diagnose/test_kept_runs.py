@@ -6,6 +6,7 @@ import pytest
 
 from kvwise.diagnose import diagnose
 from kvwise.diagnose.finding import HOST_RAM, POSSIBLE
+from kvwise.diagnose.from_log import launch_of
 
 START = """\
 0.00.010.307 I cmn  common_param: device_info:
@@ -123,6 +124,8 @@ def test_a_type_that_kvwise_took_already_is_no_remedy(how: str) -> None:
     given = [
         [" ".join(remedy.flags) for remedy in each.findings[0].remedies] for each in (first, second)
     ]
+    asked = [launch_of(each.case) for each in (first, second) if each.case]
+    assert [each.type_k for each in asked] == ["f16", "q8_0"]
     assert given == [["-c N", "-ctk q8_0 -ctv q8_0 -fa on", "-np 1"], ["-c N", "-np 1"]]
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from kvwise.arch import describe
 from kvwise.diagnose.case import Case
+from kvwise.diagnose.useful import cache_types
 from kvwise.engine.loaded import ModelLoad
 from kvwise.errors import KvwiseError
 from kvwise.gguf.header import Header, Value
@@ -106,12 +107,7 @@ def launch_of(case: Case, build: str | None = None) -> Launch:
     flash = {"enabled": "on", "1": "on", "disabled": "off", "0": "off", "auto": "auto"}
     if facts.get("flash_attn") in flash:
         changes["flash_attn"] = flash[facts["flash_attn"]]
-    for cache in case.caches()[:1]:
-        changes |= {
-            side: kind
-            for side, kind in (("type_k", cache.type_k), ("type_v", cache.type_v))
-            if kind and by_name(kind)
-        }
+    changes |= _types(case)
     model = case.loaded.model
     if model and model.offloaded:
         changes["n_gpu_layers"] = model.offloaded[0]
@@ -123,6 +119,17 @@ def launch_of(case: Case, build: str | None = None) -> Launch:
     if not made.n_outputs_max:
         made = replace(made, n_outputs_max=max(1, made.n_seq_max))
     return made
+
+
+def _types(case: Case) -> dict[str, object]:
+    """The cache types that were printed, else those with which `kvwise run` began the load."""
+    printed = [(cache.type_k, cache.type_v) for cache in case.caches()[:1]]
+    types = printed[0] if printed else cache_types(case)
+    return {
+        side: kind
+        for side, kind in zip(("type_k", "type_v"), types, strict=False)
+        if kind and by_name(kind)
+    }
 
 
 def _commanded(case: Case) -> Launch | None:
