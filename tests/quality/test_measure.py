@@ -97,7 +97,7 @@ def test_keys_that_are_far_larger_than_the_rest_break_a_cache_of_4_bits(
     engine: Engine, store: Store
 ) -> None:
     """What models with large key biases do: V in 4 bits is well, K is lost, and is no slower."""
-    asked = request(engine, "q4_0/f16", "f16/q4_0", chunks=1)
+    asked = request(engine, "q4_0/f16", "f16/q4_0")
     k, v = measure(replace(asked, model=open_model(str(large_keys()))), store)
     assert (k.figures["verdict"], k.figures["kl_mean"] > 1.0) == ("broken", True)
     assert v.figures["verdict"] != "broken"

@@ -15,6 +15,7 @@ from kvwise.memory.context import Context
 from kvwise.memory.lacking import LACKING, lacking
 from kvwise.memory.ledger import Cache, Extra, Ledger, Line
 from kvwise.memory.parts.beside import NOT_USED
+from kvwise.memory.reasons import beyond_training
 from kvwise.text import Phrase, phrase
 from kvwise.units import MIB, mib, show
 
@@ -283,7 +284,7 @@ def show_notes(printer: Printer, ledger: Ledger) -> None:
         if str(note.message) in said or note.code == NOT_USED:
             continue
         printer.text(phrase("note: {text}", text=note.message), "warn")
-    for text in _attention(ledger):
+    for text in filter(None, (beyond_training(ledger), *_attention(ledger))):
         printer.text(phrase("note: {text}", text=text), "warn")
     for doubt in ledger.doubts:
         printer.text(phrase("unverified: {text}", text=doubt), "warn")

@@ -137,17 +137,6 @@ def _notes(made: Made) -> Iterator[Note]:
     codes += made.compute.codes
     for code in codes:
         yield reasons.note(code, made.context, made.weights)
-    trained, per_slot = made.model.n_ctx_train, made.context.n_ctx_seq
-    if 0 < trained < per_slot:  # tools/server/server-context.cpp n_ctx_slot, b10605
-        yield Note(
-            "context_beyond_training",
-            phrase(
-                "{tokens:,} tokens per slot are more than the {trained:,} the model was trained "
-                "for: llama-server uses no more than these of each slot, and the rest of the cache "
-                "is never filled",
-                tokens=per_slot, trained=trained,
-            ),
-        )  # fmt: skip
     repacked = made.weights.by_spot.get(Spot(HOST, repack.BUFFER), 0)
     if repacked and any(spot.device == HOST for spot in made.weights.mapped):
         yield Note(

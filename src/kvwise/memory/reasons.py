@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvwise.launch import Launch
 from kvwise.memory.context import Context
-from kvwise.memory.ledger import Note
+from kvwise.memory.ledger import Ledger, Note
 from kvwise.memory.weights import Weights
 from kvwise.text import Phrase, phrase
 
@@ -76,3 +76,19 @@ def together(reasons: list[Phrase]) -> Phrase | None:
     for more in rest:
         first = phrase("{first}; {more}", first=first, more=more)
     return first
+
+
+def beyond_training(ledger: Ledger) -> Phrase | None:
+    """What becomes of a slot that is longer than the model was trained for; None where none is.
+
+    Source: tools/server/server-context.cpp (n_ctx_slot), b10605.
+    """
+    trained, per_slot = ledger.model.n_ctx_train, ledger.context.n_ctx_seq
+    if not 0 < trained < per_slot:
+        return None
+    return phrase(
+        "{tokens:,} tokens per slot are more than the {trained:,} the model was trained "
+        "for: llama-server uses no more than these of each slot, and the rest of the cache "
+        "is never filled",
+        tokens=per_slot, trained=trained,
+    )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from kvwise.memory.reasons import beyond_training
 from kvwise.plan.binds import Binds
 from kvwise.plan.candidate import CELLS, Candidate, lefts
 from kvwise.plan.costs import Cost
@@ -125,8 +126,9 @@ def _both(k: str, v: str) -> str | Phrase:
 def _context(search: Search, chosen: Candidate) -> Iterator[Phrase]:
     n_ctx = chosen.ledger.context.n_ctx
     if "n_ctx" in search.fixed:
-        notes = chosen.ledger.notes
-        yield from (each.message for each in notes if each.code == "context_beyond_training")
+        too_long = beyond_training(chosen.ledger)
+        if too_long is not None:
+            yield too_long
         return
     if chosen.slot_tokens >= search.trained:
         yield phrase(
