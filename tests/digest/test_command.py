@@ -214,7 +214,12 @@ def test_ctrl_c_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
     assert child.returncode == 130
     assert "the same command goes on" in told
     assert "Traceback" not in told
+    asked = [each for each in _argv(document, out, "--search", "door") if each != str(document)]
+    searched = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert "doc.txt is not finished" in searched.stderr
     assert _run(document, out)["run"]["kept"] >= 3
+    searched = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert "not finished" not in searched.stderr
 
 
 def test_an_engine_that_cannot_load_says_why(tmp_path: Path) -> None:
