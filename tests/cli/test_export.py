@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from kvwise.export import names, target
+from kvwise.gguf.open import open_header
+from kvwise.gguf.writer import write_twin
 from kvwise.options import read
 
 from .conftest import QWEN, Kvwise
@@ -44,7 +47,7 @@ def test_the_plan_is_the_one_of_plan(quick: Kvwise) -> None:
     words = said(script)
     assert words[0] == "llama-server"
     given = read(planned.json["commands"]["argv"][1:]).launch
-    assert read(words[1:]).launch == given
+    assert replace(read(words[1:]).launch, model="") == replace(given, model="")
 
 
 def test_a_saved_plan_is_exported_as_it_was(quick: Kvwise, tmp_path: Path) -> None:
@@ -149,6 +152,44 @@ def test_paths_of_another_machine(quick: Kvwise) -> None:
     assert (
         "& C:\\llama\\llama-server.exe `\n  --model 'D:\\My Models\\Qwen3 ü.gguf' `\n" in done.out
     )
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_model_known_by_its_header_gets_a_path_that_nobody_takes_for_one(
+    name: str, quick: Kvwise
+) -> None:
+    words = ("export", name, QWEN, *GPU, "--as-given", "-c", "4096")
+    done = quick(*words, "--json").json
+    named = "qwen3-8b.gguf" in done["text"]
+    shown = {"localai": "qwen3-8b.gguf", "text-generation-webui": "qwen3-8b.gguf",
+             "docker-compose": "qwen3-8b.gguf"}.get(name, "/path/to/qwen3-8b.gguf")  # fmt: skip
+    assert done["stand_ins"] == ([shown] if named else [])
+    assert named == (name not in {"lm-studio", "ollama-env", "text-generation-webui-hook"})
+    if named:
+        assert f"{shown} stands for a file" in quick(*words).err
+    elsewhere = quick(*words, "--model-path", "/srv/qwen.gguf", "--json").json
+    assert elsewhere["stand_ins"] == []
+    assert "/path/to" not in elsewhere["text"]
+
+
+def test_files_beside_the_model_are_written_so_that_they_are_found(
+    quick: Kvwise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_twin(open_header(QWEN), tmp_path / "a.gguf")
+    monkeypatch.chdir(tmp_path)
+    words = ("--as-given", "-c", "4096", "-md")
+    script = quick("export", "bash", "a.gguf", *GPU, *words, "a.gguf").out
+    assert [word for word in said(script) if word.endswith("gguf")] == [f"{tmp_path}/a.gguf"] * 2
+    done = quick("export", "bash", "a.gguf", *GPU, *words, QWEN, "--json").json
+    assert done["stand_ins"] == ["/path/to/qwen3-8b.gguf"]
+
+
+def test_a_saved_plan_of_a_header_asks_for_the_model(quick: Kvwise, tmp_path: Path) -> None:
+    saved = tmp_path / "plan.json"
+    saved.write_text(quick("plan", QWEN, *GPU, "--no-simulate", "--json").out)
+    done = quick("export", "bash", "--plan", str(saved), *GPU)
+    assert done.code == 2
+    assert "hint: name the model beside --plan" in done.err
 
 
 def test_the_list_names_all_targets(quick: Kvwise) -> None:

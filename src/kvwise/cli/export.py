@@ -80,6 +80,7 @@ def command(
     old = None if path is None else files.read(path)
     if getattr(chosen, "SCRIPT", False):
         words = _plan_words(options)
+        stand_ins: dict[str, Phrase] = {}
         written = chosen.write_script(_kvwise(), words, old.text if old else None)
         name = name or ""
     else:
@@ -89,11 +90,25 @@ def command(
             lacking = phrase("these settings do not fit here: {size} are missing",
                              size=show(settings.misses_by_bytes))  # fmt: skip
             written = replace(written, notes=(lacking, *written.notes))
+        stand_ins = _stand_ins(settings, written.text)
+        written = replace(written, notes=(*stand_ins.values(), *written.notes))
         name = settings.name
     outcome = _store(chosen, written, path, old, dry=dry_run)
     place = _place(chosen, out or chosen.FILE, name)
-    _report(printer, (target_name, name), place, written, outcome)
+    _report(printer, (target_name, name), place, written, outcome, stand_ins=list(stand_ins))
     return 0
+
+
+def _stand_ins(settings: Settings, text: str) -> dict[str, Phrase]:
+    """What stands in the text for a file that is not here, and what to do about it."""
+    shown: dict[str, list[str]] = {}
+    for each in settings.stand_ins:
+        shown.setdefault(each.shown_in(text), []).append(each.flag)
+    return {
+        name: phrase("{name} stands for a file whose header alone is known: put its path there, "
+                     "or give it with {flag}", name=name, flag=", ".join(flags))
+        for name, flags in shown.items() if name
+    }  # fmt: skip
 
 
 def _store(
@@ -192,7 +207,13 @@ class Outcome:
 
 
 def _report(
-    printer: Printer, called: tuple[str, str], place: Phrase, written: Written, outcome: Outcome
+    printer: Printer,
+    called: tuple[str, str],
+    place: Phrase,
+    written: Written,
+    outcome: Outcome,
+    *,
+    stand_ins: list[str],
 ) -> None:
     if printer.json:
         printer.document({
@@ -207,6 +228,7 @@ def _report(
             "diff": outcome.diff,
             "left_out": as_json(written.left_out, printer.say),
             "notes": [printer.say(note) for note in written.notes],
+            "stand_ins": stand_ins,
             "place": printer.say(place),
             "values": dict(written.values),
         })  # fmt: skip

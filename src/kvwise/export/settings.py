@@ -27,11 +27,25 @@ _ALWAYS = ("n_ctx", "n_seq_max", "n_gpu_layers", "flash_attn", "type_k", "type_v
 
 
 @dataclass(frozen=True, slots=True)
+class StandIn:
+    """A path that is written for a file of which only the header is known. `flag` gives another."""
+
+    path: str
+    flag: str
+
+    def shown_in(self, text: str) -> str:
+        """As it stands in what was written, by path or by name; empty if it does not."""
+        name = self.path.rpartition("/")[2]
+        return next((each for each in (self.path, name) if each in text), "")
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """A launch of llama-server with what the engine makes of it. Counts are tokens and layers.
 
-    `source` is MODEL as the user named it, `launch.model` the path or address that is written.
-    `exact` says that the flags are to be written as they are, and no default beside them.
+    `source` is MODEL as the user named it, `launch.model` the path or address that is written,
+    `stand_ins` those of its paths that no program can open. `exact` says that the flags are to be
+    written as they are, and no default beside them.
     """
 
     launch: Launch
@@ -46,6 +60,7 @@ class Settings:
     program: str = SERVER
     exact: bool = False
     misses_by_bytes: int = 0  # what the devices here lack
+    stand_ins: tuple[StandIn, ...] = ()
 
     @property
     def auto(self) -> bool:
