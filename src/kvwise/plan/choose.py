@@ -210,8 +210,9 @@ def _around(
     choice = _choice(search, chosen, results, first=True)
     shown = [_choice(search, each, results) for each in others]
     kept = undominated(choice, shown)
-    least = fewest([chosen, *others, *found])
-    if least.host_read < min(each.host_read for each in (chosen, *(others[n] for n in kept))):
+    shortlist = [chosen, *(others[number] for number in kept)]
+    least = fewest([*shortlist, *others, *found], chosen)
+    if least.host_read < fewest(shortlist, chosen).host_read:
         if least not in others:
             others.append(least)
             shown.append(_choice(search, least, results))

@@ -94,14 +94,16 @@ def _fewest(
     gone: Sequence[Matrix], mine: Sequence[Matrix], left: int, broken: int, *, last: bool
 ) -> set[Matrix]:
     """About the fewest bytes: less than a hundredth more may buy that fewer layers are broken up,
-    of which each is worth `broken` bytes: every token goes to the host and back there."""
+    of which each is worth `broken` bytes: every token goes to the host and back there. Never more
+    than when layers leave in turn, which is how llama.cpp's `--fit` fills a card."""
     now = sum(each.nbytes for each in gone)
     sizes = Counter(each.nbytes for each in mine)
-    least, cheapest, found = 0, 0, set(gone)
-    for counts in islice(sums(sizes, now - left), _SUMS):
+    most = float(_in_turn(mine, now - left, last=last))
+    cheapest, found = 0, set(gone)
+    for number, counts in enumerate(islice(sums(sizes, now - left), _SUMS)):
         total = sum(size * count for size, count in counts.items())
-        least = least or total
-        if total > least * _ABOUT or (not last and total >= now and left >= 0):
+        most = most if number else min(most, total * _ABOUT)
+        if total > most or (not last and total >= now and left >= 0):
             break
         host = _of_sizes(mine, counts, last=last)
         cost = total + broken * len({each.layer for each in host})
@@ -109,8 +111,23 @@ def _fewest(
             cheapest, found = cost, host
     if found and not last and now and left >= 0:
         as_is = now + broken * len({each.layer for each in gone})
-        return set(gone) if as_is <= cheapest and now <= least * _ABOUT else found
+        return set(gone) if as_is <= cheapest and now <= most else found
     return found
+
+
+def _in_turn(mine: Sequence[Matrix], least: int, *, last: bool) -> int:
+    """Bytes on the host when layers leave as a whole, one after the other, until `least` bytes
+    have left, and of the layer where that ends so few matrices as will do."""
+    gone = 0
+    for rows in _by_layer(mine, last=last).values():
+        sizes = [each.nbytes for each in rows]
+        if gone + sum(sizes) >= least:
+            return gone + next(
+                sum(size * count for size, count in counts.items())
+                for counts in sums(Counter(sizes), least - gone)
+            )
+        gone += sum(sizes)
+    return gone
 
 
 def sums(sizes: Mapping[int, int], least: int) -> Iterator[dict[int, int]]:
@@ -155,9 +172,7 @@ def _with_more(before: int, step: int, count: int) -> int:
 def _of_sizes(mine: Sequence[Matrix], counts: Mapping[int, int], *, last: bool) -> set[Matrix]:
     """So many matrices of each size: layers as a whole where that goes, in order."""
     left = dict(counts)
-    by_layer: dict[int, list[Matrix]] = {}
-    for each in sorted(mine, key=_place, reverse=last):
-        by_layer.setdefault(each.layer, []).append(each)
+    by_layer = _by_layer(mine, last=last)
     found: set[Matrix] = set()
     for whole in (True, False):
         for rows in by_layer.values():
@@ -168,6 +183,14 @@ def _of_sizes(mine: Sequence[Matrix], counts: Mapping[int, int], *, last: bool) 
                 if each not in found and left.get(each.nbytes, 0):
                     left[each.nbytes] -= 1
                     found.add(each)
+    return found
+
+
+def _by_layer(mine: Sequence[Matrix], *, last: bool) -> dict[int, list[Matrix]]:
+    """The matrices of each layer, from the first layer on or from the last."""
+    found: dict[int, list[Matrix]] = {}
+    for each in sorted(mine, key=_place, reverse=last):
+        found.setdefault(each.layer, []).append(each)
     return found
 
 

@@ -117,9 +117,19 @@ def alternatives(  # noqa: PLR0917  (what `best` takes, and how many)
     return sorted(others, key=lambda one: (one.host_read, -one.slot_tokens))[:most]
 
 
-def fewest(candidates: Sequence[Candidate]) -> Candidate:
-    """What reads least from the host, with the longest context of those."""
-    return min(candidates, key=lambda each: (each.host_read, -each.slot_tokens))
+def fewest(candidates: Sequence[Candidate], chosen: Candidate) -> Candidate:
+    """What reads least from the host, and the longest context of those.
+
+    Only of those with a cache as good as the chosen one's, and on the GPUs if that one is: a worse
+    cache is another trade.
+    """
+    alike = [
+        each
+        for each in candidates
+        if CLASSES.index(each.quality) <= CLASSES.index(chosen.quality)
+        and _resident(each) >= _resident(chosen)
+    ]
+    return min(alike, key=lambda each: (each.host_read, -each.slot_tokens))
 
 
 def _values(candidate: Candidate) -> tuple[float, ...]:
