@@ -7,9 +7,11 @@ import io
 from collections.abc import Sequence
 
 from kvwise.plan.table import Cell, Table
+from kvwise.plan.table_notes import notes
 from kvwise.plan.table_report import COLUMNS, table_json, table_rows
+from kvwise.plan.table_words import Said, Shown, cache_table, other_tables
 from kvwise.report.charts.contexts import Curve, contexts
-from kvwise.report.document import Block, Grid, Heading, Report, Section, Words
+from kvwise.report.document import Block, Bullets, Grid, Heading, Report, Section, Words
 from kvwise.results.files import cell as csv_cell
 from kvwise.results.wording import number
 from kvwise.text import phrase
@@ -18,11 +20,14 @@ from kvwise.units import MIB
 
 def table_report(table: Table, title: Words | None = None) -> Report:
     """The report; its JSON is kvwise/table/1."""
-    sections = [
-        _section(table, model, machine)
+    places = [
+        (model, machine)
         for model in range(len(table.entries))
         for machine in range(len(table.machines))
     ]
+    sections = [_section(table, *place) for place in places]
+    sections += [Section(each.title, (_grid(each),)) for each in other_tables(table)]
+    sections.append(Section(phrase("Remarks"), (Bullets(tuple(notes(table))),)))
     names = ", ".join(dict.fromkeys(entry.name for entry in table.entries))
     facts: list[tuple[Words, Words]] = [
         (phrase("model"), phrase("{name}: {architecture}, {size} MiB of weights",
@@ -48,9 +53,8 @@ def _csv(table: Table) -> str:
 
 
 def _section(table: Table, model: int, machine: int) -> Section:
-    entry, place = table.entries[model], table.machines[machine]
     cells = [table.cell(model, machine, pair) for pair in range(len(table.pairs))]
-    there = place.usable_bytes
+    there = table.machines[machine].usable_bytes
     limit: tuple[Words, int] | None = None
     if there:
         limit = (phrase("{size} MiB: what may be used there", size=number(there // MIB)), there)
@@ -58,9 +62,9 @@ def _section(table: Table, model: int, machine: int) -> Section:
         _curves(cells), limit, caption=phrase("All that the devices hold, computed from the "
                                               "model's header.")
     )  # fmt: skip
-    blocks: tuple[Block, ...] = (_grid(cells), *([picture] if picture else ()))
-    where = place.name or phrase("without a GPU")
-    return Section(phrase("{model} on {machine}", model=entry.name, machine=where), blocks)
+    shown = cache_table(table, model, machine)
+    blocks: tuple[Block, ...] = (_grid(shown), *([picture] if picture else ()))
+    return Section(shown.title, blocks)
 
 
 def _curves(cells: Sequence[Cell]) -> list[Curve]:
@@ -76,18 +80,9 @@ def _types(cell: Cell) -> str:
     return "/".join(cell.pair)
 
 
-def _grid(cells: Sequence[Cell]) -> Grid:
-    lengths = [at.n_ctx for at in cells[0].at] if cells else []
-    columns = [Heading(phrase("cache types")), Heading(phrase("longest context"), True)]
-    columns += [Heading(f"{length:,}", True) for length in lengths]
-    rows = [tuple(_row(cell, len(lengths))) for cell in cells]
-    note = phrase("MiB of cache by context; in brackets where it does not fit.")
-    return Grid(tuple(columns), tuple(rows), note)
-
-
-def _row(cell: Cell, contexts: int) -> list[Words]:
-    if cell.refused:
-        return [_types(cell), phrase("refused"), *[""] * contexts]
-    longest = "-" if cell.n_ctx_max is None else f"{cell.n_ctx_max:,}"
-    sizes = [(f"{at.cache_bytes / MIB:,.1f}", at.fits) for at in cell.at]
-    return [_types(cell), longest, *(size if fits else f"({size})" for size, fits in sizes)]
+def _grid(shown: Shown) -> Grid:
+    columns = tuple(Heading(each.words, each.right) for each in shown.columns)
+    rows = tuple(
+        tuple(each.words if isinstance(each, Said) else each for each in row) for row in shown.rows
+    )
+    return Grid(columns, rows)
