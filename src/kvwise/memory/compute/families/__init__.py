@@ -51,6 +51,7 @@ _MODULES = {
         "glm4moe hy_v3 deepseek2 deepseek32 glm-dsa mimo2 step35 qwen35 qwen35moe qwen3next "
         "cohere2moe nemotron_h_moe bailingmoe3 deepseek4"
     ),
+    "mtp_pooled": "glm5-next qwen4exp",
     "newer": "maple spark2_5 hrm_text k2-horizon gemma-embedding2",
     "per_layer": "gemma3n gemma4",
     "plamo2": "plamo2",
@@ -62,7 +63,7 @@ _MODULES = {
     "variants": "apertus deci glm4 gpt-oss smallthinker grok mpt",
     "windowed": "gemma2 gemma3 cohere2 olmo2 exaone4 granite_swa",
 }
-"""Module -> the architectures whose graphs it has; `mtp` has those of their MTP layers."""
+"""Module -> the architectures whose graphs it has; `_DRAFTS` have those of their MTP layers."""
 
 
 class Builders(Mapping[str, Build]):
@@ -83,17 +84,23 @@ class Builders(Mapping[str, Build]):
         return len(self._homes)
 
 
-MTP = frozenset(_MODULES["mtp"].split())
-"""Architectures whose MTP layers have a graph of their own."""
+_DRAFTS = ("mtp", "mtp_pooled")
 
 _HOMES = {
-    name: module for module, names in _MODULES.items() if module != "mtp" for name in names.split()
+    name: module
+    for module, names in _MODULES.items()
+    if module not in _DRAFTS
+    for name in names.split()
 }
+_MTP_HOMES = {name: module for module in _DRAFTS for name in _MODULES[module].split()}
+
+MTP = frozenset(_MTP_HOMES)
+"""Architectures whose MTP layers have a graph of their own."""
 
 BUILDERS = Builders(_HOMES)
 """Architecture -> its graph."""
 
-DRAFTS = Builders(_HOMES | dict.fromkeys(MTP, "mtp"))
+DRAFTS = Builders(_HOMES | _MTP_HOMES)
 """Architecture -> the graph of a draft context: of its MTP layers, or the whole model's again."""
 
 UNPROVEN = frozenset({"eagle3"})

@@ -35,7 +35,7 @@ _LINEAR = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Pools:
+class Pools:
     """Inputs of the pooled indexer: how many tokens to a pool, pools in all, new ones at once."""
 
     size: int
@@ -59,7 +59,7 @@ class _Pools:
 def _glm5_next(b: Builder) -> None:
     model = b.model
     streams = hyper.start(b, embed.tokens(b))
-    pools = _pools(b)
+    pools = pools_of(b)
     chosen: Tensor | None = None
     for il in range(b.n_layer):
         mixed = hyper.before(b, streams, il, "attn")
@@ -68,10 +68,10 @@ def _glm5_next(b: Builder) -> None:
         if model.is_recr(il):
             cur = kda(b, cur, il, _LINEAR[model.kda_gate_lower_bound > -inf])
         else:
-            cur, chosen = _attention(b, cur, pools, chosen, il)
+            cur, chosen = attention(b, cur, pools, chosen, il)
         streams = hyper.after(b, cur, mixed, il)
         mixed = hyper.before(b, streams, il, "ffn")
-        cur = _feed_forward(b, norm.layer(b, mixed.read, il, "ffn_norm"), il)
+        cur = feed_forward(b, norm.layer(b, mixed.read, il, "ffn_norm"), il)
         streams = hyper.after(b, cur, mixed, il)
     if picks_in_last(b, HOW):
         n_embd, count, n, _ = streams.ne
@@ -89,7 +89,7 @@ def _mean(streams: Tensor) -> Tensor:
     return ops.scale(total)
 
 
-def _feed_forward(b: Builder, x: Tensor, il: int) -> Tensor:
+def feed_forward(b: Builder, x: Tensor, il: int) -> Tensor:
     model = b.model
     if il < model.n_layer_dense_lead:
         return ffn(b, x, il, bias=False)
@@ -103,7 +103,7 @@ def _feed_forward(b: Builder, x: Tensor, il: int) -> Tensor:
 # --- pools of tokens ---
 
 
-def _pools(b: Builder) -> _Pools:
+def pools_of(b: Builder) -> Pools:
     """As many pools as the whole cache can hold are reserved, all of them new."""
     model, n = b.model, b.n_tokens
     size, cache = model.indexer_kpool, b.cache_named("idx")
@@ -113,7 +113,7 @@ def _pools(b: Builder) -> _Pools:
     tail = model.header.get(".attention.indexer.kpool_select_tail")
     width = size * top + (size - 1 if tail is not False else 0)
     kind = F32 if indexer.FUSED in b.unfused else F16
-    made = _Pools(
+    made = Pools(
         size,
         count,
         new,
@@ -130,8 +130,8 @@ def _pools(b: Builder) -> _Pools:
     return made
 
 
-def _attention(
-    b: Builder, x: Tensor, pools: _Pools, chosen: Tensor | None, il: int
+def attention(
+    b: Builder, x: Tensor, pools: Pools, chosen: Tensor | None, il: int
 ) -> tuple[Tensor, Tensor]:
     """Latent attention without positions; layers without an indexer take over the last choice."""
     n, size = b.n_tokens, latent.sizes(b, il)
@@ -156,7 +156,7 @@ def _attention(
 
 
 def _choose(  # noqa: PLR0917  (what the choice is made from)
-    b: Builder, x: Tensor, rows: Tensor, mask: Tensor, pools: _Pools, il: int
+    b: Builder, x: Tensor, rows: Tensor, mask: Tensor, pools: Pools, il: int
 ) -> Tensor:
     """The mask with all but the best pools of each token closed: [cells, tokens]."""
     model, n = b.model, b.n_tokens
@@ -174,7 +174,7 @@ def _choose(  # noqa: PLR0917  (what the choice is made from)
     return _opened(b, _members(scores, pools, n), mask, pools)
 
 
-def _pooled(b: Builder, stored: Tensor, pools: _Pools, il: int) -> Tensor:
+def _pooled(b: Builder, stored: Tensor, pools: Pools, il: int) -> Tensor:
     """New pools out of keys and gates, then the pooled keys of all: [size, 1, pools]."""
     size, count, new = b.model.indexer_head_size, pools.size, pools.new
     base = stored.base
@@ -197,7 +197,7 @@ def _pooled(b: Builder, stored: Tensor, pools: _Pools, il: int) -> Tensor:
     return ops.reshape(ops.get_rows(whole, pools.cells), size, 1, pools.count)
 
 
-def _members(scores: Tensor, pools: _Pools, n: int) -> Tensor:
+def _members(scores: Tensor, pools: Pools, n: int) -> Tensor:
     """The cells of the best pools of each token, the best first: i32 [cells chosen, tokens]."""
     top = pools.top
     best = ops.top_k(scores, top)
@@ -213,7 +213,7 @@ def _members(scores: Tensor, pools: _Pools, n: int) -> Tensor:
     return ops.concat(cells, pools.tail, 0)
 
 
-def _opened(b: Builder, cells: Tensor, mask: Tensor, pools: _Pools) -> Tensor:
+def _opened(b: Builder, cells: Tensor, mask: Tensor, pools: Pools) -> Tensor:
     b.expand(cells)
     n, count, all_cells, kind = b.n_tokens, pools.chosen, mask.ne[0], mask.type
     rows = all_cells + count

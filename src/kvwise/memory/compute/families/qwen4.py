@@ -38,7 +38,7 @@ PADDED = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Pools:
+class Pools:
     """Inputs of the pooled indexer: how many tokens to a pool, pools in all, new ones, chosen."""
 
     size: int
@@ -59,23 +59,23 @@ def _qwen4(b: Builder) -> None:
     grams = _grams(b)
     x = embed.tokens(b)
     b.expand(x)
-    pools = _pools(b) if model.indexer_kpool else None
+    pools = pools_of(b) if model.indexer_kpool else None
     streams = hyper.start(b, x)
     b.expand(streams)
     for il in range(b.n_layer):
         if grams is not None and il == model.ple_layer:
             streams = _with_grams(b, streams, grams, il)
-        cur, inject = _mixed(b, streams, il, "attn")
+        cur, inject = mixed(b, streams, il, "hc_attn_")
         b.expand(cur)
-        cur = _delta(b, cur, il) if model.is_recr(il) else _attention(b, cur, pools, il)
+        cur = _delta(b, cur, il) if model.is_recr(il) else attend(b, cur, pools, il)
         if il == b.n_layer - 1:
             n_embd, count, n, _ = streams.ne
             flat = ops.reshape(streams, n_embd * count, n)
             cur, inject, flat = last_rows(b, cur, inject, flat)
             streams = ops.reshape(flat, n_embd, count, flat.ne[1])
-        streams = _combined(b, streams, cur, inject, il)
-        cur, inject = _mixed(b, streams, il, "ffn")
-        streams = _combined(b, streams, feed_forward(b, cur, il), inject, il)
+        streams = combined(b, streams, cur, inject, il)
+        cur, inject = mixed(b, streams, il, "hc_ffn_")
+        streams = combined(b, streams, feed_forward(b, cur, il), inject, il)
     n_embd, count, n, _ = streams.ne
     hidden = ops.reshape(streams, n_embd * count, n)
     b.outputs.append(hidden)
@@ -87,11 +87,16 @@ def _qwen4(b: Builder) -> None:
 # --- residual streams: a gate of low rank for each, and weights that scatter the result ---
 
 
-def _normed(streams: Tensor, weight: Tensor) -> Tensor:
-    """Each stream on its own, with a weight per element that files keep as they like."""
+def by_stream(weight: Tensor, streams: Tensor) -> Tensor:
+    """A weight per element of each stream, which files keep as they like."""
     weight.ne = (streams.ne[0], streams.ne[1], 1, 1)
     weight.nb = contiguous_strides(weight.type, weight.ne)
-    return ops.mul(ops.rms_norm(streams), weight)
+    return weight
+
+
+def _normed(streams: Tensor, weight: Tensor) -> Tensor:
+    """Each stream on its own."""
+    return ops.mul(ops.rms_norm(streams), by_stream(weight, streams))
 
 
 def _gated(streams: Tensor, weights: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -102,20 +107,24 @@ def _gated(streams: Tensor, weights: tuple[Tensor, Tensor, Tensor]) -> tuple[Ten
     return normed, ops.mul_mat(up, low)
 
 
-def _mixed(b: Builder, streams: Tensor, il: int, name: str) -> tuple[Tensor, Tensor]:
+def mixed(b: Builder, streams: Tensor, il: int, start: str) -> tuple[Tensor, Tensor]:
     """What a part of a layer reads, and how its result goes into each stream."""
+    normed, cur = read(b, streams, il, start)
+    return cur, ops.mul_mat(b.need(il, start + "inject.weight"), normed)
+
+
+def read(b: Builder, streams: Tensor, il: int, start: str) -> tuple[Tensor, Tensor]:
+    """The normed streams side by side, and one stream out of all; weights begin with `start`."""
     n_embd, count, n, _ = streams.ne
-    start = f"hc_{name}_"
     norm_, down, up = (b.need(il, f"{start}{each}.weight") for each in ("norm", "down", "up"))
     normed, gate = _gated(streams, (norm_, down, up))
     if hyper.PRE in b.unfused:
-        cur = _averaged(normed, gate, count)
-    else:
-        shape = (n_embd, count, n)
-        src = (ops.reshape(normed, *shape), ops.reshape(gate, *shape))
-        cur = ops.new(hyper.PRE, F32, (n_embd, n, 1, 1), src)
-        b.fused_nodes.append((cur, il))
-    return cur, ops.mul_mat(b.need(il, start + "inject.weight"), normed)
+        return normed, _averaged(normed, gate, count)
+    shape = (n_embd, count, n)
+    src = (ops.reshape(normed, *shape), ops.reshape(gate, *shape))
+    cur = ops.new(hyper.PRE, F32, (n_embd, n, 1, 1), src)
+    b.fused_nodes.append((cur, il))
+    return normed, cur
 
 
 def _averaged(normed: Tensor, gate: Tensor, count: int) -> Tensor:
@@ -129,7 +138,7 @@ def _averaged(normed: Tensor, gate: Tensor, count: int) -> Tensor:
     return ops.scale(cur)
 
 
-def _combined(b: Builder, streams: Tensor, made: Tensor, inject: Tensor, il: int) -> Tensor:
+def combined(b: Builder, streams: Tensor, made: Tensor, inject: Tensor, il: int) -> Tensor:
     weights = ops.scale(ops.unary("SIGMOID", ops.scale(inject)))
     if hyper.POST not in b.unfused:
         cur = ops.new(hyper.POST, F32, streams.ne, (made, streams, weights, None))
@@ -268,12 +277,14 @@ def _delta(b: Builder, x: Tensor, il: int) -> Tensor:
     return ops.reshape(linear(b, cur, il, "ssm_out", bias=False), b.n_embd, b.n_tokens)
 
 
-def _attention(b: Builder, x: Tensor, pools: _Pools | None, il: int) -> Tensor:
+def attend(b: Builder, x: Tensor, pools: Pools | None, il: int) -> Tensor:
     """Each head of Q stands beside its gate; where there are pools, only the best are seen."""
     model, n = b.model, b.n_tokens
     mask: Tensor | None = None
     if pools is not None and model.dsv4_compress_ratios[il] > 0:
         mask = _choose(b, x, pools, il)
+    else:
+        b.leave(il, "indexer.")
     head, heads, heads_kv = model.n_embd_head_v(il), model.n_head[il], model.n_head_kv[il]
     both, k, v = (linear(b, x, il, f"attn_{side}", bias=False) for side in "qkv")
     size = both.type.size
@@ -293,14 +304,14 @@ def _attention(b: Builder, x: Tensor, pools: _Pools | None, il: int) -> Tensor:
 # --- pools of tokens ---
 
 
-def _pools(b: Builder) -> _Pools:
+def pools_of(b: Builder) -> Pools:
     """As many pools as the whole cache can hold are reserved, all of them new."""
     model, n = b.model, b.n_tokens
     size, kept = model.indexer_kpool, b.cache_named("idx")
     most = kept.cells // size * b.context.n_seq_max
     count = max(PADDED, pad(most + 1, PADDED))
     new = max(most, 1)
-    made = _Pools(
+    made = Pools(
         size,
         count,
         new,
@@ -317,7 +328,7 @@ def _pools(b: Builder) -> _Pools:
     return made
 
 
-def _choose(b: Builder, x: Tensor, pools: _Pools, il: int) -> Tensor:
+def _choose(b: Builder, x: Tensor, pools: Pools, il: int) -> Tensor:
     """The mask with all but the best pools of each token closed."""
     model, n = b.model, b.n_tokens
     size, heads, top = model.indexer_head_size, model.indexer_n_head, pools.top
@@ -342,7 +353,7 @@ def _choose(b: Builder, x: Tensor, pools: _Pools, il: int) -> Tensor:
     return _opened(b, cells, ops.concat(live, tail, 0), il)
 
 
-def _pooled(b: Builder, stored: Tensor, pools: _Pools, il: int) -> Tensor:
+def _pooled(b: Builder, stored: Tensor, pools: Pools, il: int) -> Tensor:
     """New pools out of raw keys, then the pooled keys of all: [size, 1, pools]."""
     size, count, new = b.model.indexer_head_size, pools.size, pools.new
     base = stored.base
