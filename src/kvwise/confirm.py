@@ -140,7 +140,7 @@ def confirmation_json(found: Confirmation, language: str = "en") -> dict[str, An
     return {
         "basis": "simulated" if found.choice else None,
         "why": say(found.why, language) if found.why else None,
-        "engine": {"kind": engine.kind, "path": engine.path or None, "build": engine.build},
+        "engine": engine.as_json(),
         "agrees": found.agrees if found.choice else None,
         "seconds": round(found.seconds, 3),
         "choice": _check(found.choice, language),

@@ -272,12 +272,7 @@ def tiers_json(tiers: Tiers) -> dict[str, Any]:
     """What stands beside a simulated ledger: plain values, sizes in bytes."""
     engine = tiers.simulation.engine
     return {
-        "engine": {
-            "kind": engine.kind,
-            "path": engine.path or None,
-            "build": engine.build,
-            "version": engine.version,
-        },
+        "engine": engine.as_json(),
         "engine_argv": list(tiers.simulation.argv),
         "devices": "own" if tiers.simulation.own else "stand-ins",
         "agrees": tiers.agrees,

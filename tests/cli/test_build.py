@@ -102,6 +102,20 @@ def test_a_program_that_does_not_know_its_build_decides_nothing(
     assert asked(clean) <= 2
 
 
+def test_a_program_without_its_build_is_told_by_its_flags_and_that_is_said(
+    quick: Kvwise, clean: Path
+) -> None:
+    path = program(clean / "bin", 0)
+    page = ROOT / "tests/engine/help/llama-server-b10605.txt"
+    path.write_text(path.read_text() + f"[ $1 = --help ] && while read -r x; do echo \"$x\"; done "
+                    f"<{page}\n")  # fmt: skip
+    found = launch(quick)
+    assert (found["build"], found["build_from"]) == ("b10605", f"{path} --help")
+    words = ("size", "--shape", "4x4x64", "-c", "512", "--cpu-only")
+    assert f"b10605 (by the flags of {path})" in quick(*words).out
+    assert f"b10605（由 {path} 的选项得知）" in quick(*words, "--lang", "zh").out
+
+
 def test_a_newer_build_has_the_newest_rules_and_says_so(quick: Kvwise, clean: Path) -> None:
     program(clean / "bin", 12345)
     words = ("size", "--shape", "4x4x64", "-c", "512", "--cpu-only", "--json")
@@ -123,7 +137,7 @@ def test_the_embedded_engines_build_is_that_of_its_package(
     monkeypatch.delenv("KVWISE_ENGINE", raising=False)
     version = metadata.version("xllamacpp")
     found = building.build_here()
-    assert found == building.Here(f"b{version.rpartition('.')[2]}", f"xllamacpp {version}")
+    assert found == building.Here(f"b{version.split('.')[2]}", f"xllamacpp {version}")
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', "{" * 9])

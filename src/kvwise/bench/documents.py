@@ -9,7 +9,6 @@ from kvwise.bench.remarks import Remark, remarks
 from kvwise.bench.run import Sweep
 from kvwise.bench.summary import Figure, Line, base_of, ratio
 from kvwise.diagnose.failed_run import findings_json
-from kvwise.engine.find import Engine
 from kvwise.memory.report import ledger_json
 from kvwise.results import Measurement, settings_seen
 from kvwise.text import say
@@ -33,8 +32,8 @@ def sweep_json(
     found = [*remarks(lines), *noticed]
     return {
         "schema": SCHEMA,
-        "engine": _engine(means.engine),
-        "bench": _engine(means.bench) if means.bench else None,
+        "engine": means.engine.as_json(),
+        "bench": means.bench.as_json() if means.bench else None,
         "threads": means.threads,
         "cores": means.cores,
         "devices": [
@@ -60,15 +59,6 @@ def sweep_json(
             }
             for each in found
         ],
-    }
-
-
-def _engine(engine: Engine) -> dict[str, Any]:
-    return {
-        "kind": engine.kind,
-        "path": engine.path or None,
-        "build": engine.build,
-        "version": engine.version,
     }
 
 

@@ -9,6 +9,7 @@ from kvwise.cli._request import called
 from kvwise.cli._shapes import Bar, Cell, Column, Table, Words
 from kvwise.cli.output import Printer
 from kvwise.device import Device
+from kvwise.engine.build import BY_FLAGS
 from kvwise.launch import Launch
 from kvwise.memory import flash
 from kvwise.memory.context import Context
@@ -106,6 +107,9 @@ def build_name(launch: Launch) -> Words:
     origin: Words = launch.build_from
     if launch.build_from == "newest known":
         origin = phrase("the newest known")
+    elif launch.build_from.endswith(BY_FLAGS):
+        program = launch.build_from.removesuffix(BY_FLAGS)
+        origin = phrase("by the flags of {program}", program=program)
     return phrase("{build} ({origin})", build=launch.build, origin=origin)
 
 

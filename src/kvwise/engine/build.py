@@ -1,7 +1,8 @@
 """Which build of llama.cpp a command line is about when it does not say: fast, for `kvwise size`.
 
 The engine that is at hand decides: KVWISE_ENGINE, else the llama-server on PATH, else the embedded
-one. A program is asked once for its version; the answer is kept under its path, time and size.
+one. A program is asked once for its version; the answer is kept under its path, time and size. One
+that does not know its build is told by its flags where they are those of a known one (`by_flags`).
 The embedded engine's build stands in the name of its package, which is not imported.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -19,15 +21,20 @@ from kvwise.errors import KvwiseError
 from kvwise.paths import cache_dir
 
 EMBEDDED = "embedded"
+BY_FLAGS = " --help"
+"""Behind the name of an engine: it does not know its build, its `--help` told it."""
 _SERVER = "llama-server"
 _PACKAGE = "xllamacpp"
+_DATED = re.compile(r"20\d\d\.\d{1,2}\.(\d{4,7})(?![\d])", re.ASCII)
 _MOST = 1 << 20
 _MOST_KEPT = 64
+_ASKED_FOR = "version, flags"  # what is kept: an answer to other questions is asked again
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """A build, like b11549, and the engine that has it: `xllamacpp 2026.10.11549`, or a path."""
+    """A build, like b11549, and the engine that has it: `xllamacpp 2026.10.11549`, or a path, with
+    BY_FLAGS behind it where only its flags tell."""
 
     build: str
     engine: str
@@ -50,8 +57,18 @@ def build_here(wanted: str | None = None) -> Here | None:
 
 def _embedded() -> Here | None:
     version = embedded_version() or ""
-    number = version.rsplit(".", 1)[-1]
-    return Here(builds.name(int(number)), f"{_PACKAGE} {version}") if number.isdigit() else None
+    build = embedded_build(version)
+    return Here(build, f"{_PACKAGE} {version}") if build else None
+
+
+def embedded_build(version: str) -> str | None:
+    """The build in a version of xllamacpp since 2026: year, month, build.
+
+    >>> embedded_build("2026.4.8672.1"), embedded_build("0.2.14")
+    ('b8672', None)
+    """
+    match = _DATED.match(version)
+    return builds.name(int(match[1])) if match else None
 
 
 def embedded_version() -> str | None:
@@ -112,13 +129,14 @@ def _of_binary(path: Path | None) -> Here | None:
     if build is None:
         build = _ask(place)
         _write(kept, known | {key: build})
-    return Here(build, str(path)) if build else None
+    number = build.removesuffix(BY_FLAGS)
+    return Here(number, str(path) + build.removeprefix(number)) if build else None
 
 
 def _key(place: Path) -> str:
     """The program is a thin stub around libraries beside it, so their folder counts too."""
     own, folder = place.stat(), place.parent.stat()
-    return f"{place} {own.st_mtime_ns} {own.st_size} {folder.st_mtime_ns}"
+    return f"{_ASKED_FOR} {place} {own.st_mtime_ns} {own.st_size} {folder.st_mtime_ns}"
 
 
 def _ask(place: Path) -> str:
@@ -126,9 +144,10 @@ def _ask(place: Path) -> str:
     from kvwise.engine.find import binary  # noqa: PLC0415  (starts processes)
 
     try:
-        return binary(place).build or ""
+        found = binary(place)
     except KvwiseError:
         return ""
+    return (found.build or "") + (BY_FLAGS if found.by_flags else "")
 
 
 def _read(path: Path) -> dict[str, str]:

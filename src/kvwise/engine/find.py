@@ -2,7 +2,9 @@
 
 A binary is asked `--version` and `--help` once; the answers are kept under the hash of the
 program and of the llama.cpp libraries beside it (a binary of today is a thin stub around them).
-Its build may be 0: llama.cpp compiled outside a repository does not know its own number.
+Its build may be 0: llama.cpp compiled outside a repository does not know its own number. Then its
+flags tell (`by_flags`), or those of the llama-server, llama-cli or llama-bench beside it that is of
+the same version; else it stays unknown.
 """
 
 from __future__ import annotations
@@ -13,14 +15,17 @@ import os
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from kvwise.engine.build import embedded_version
+from kvwise.engine.build import BY_FLAGS, embedded_build, embedded_version
+from kvwise.engine.by_flags import build_by_flags, shown_in
 from kvwise.engine.limits import clean_environment
 from kvwise.errors import EngineError, UsageError
 from kvwise.launch import Launch
+from kvwise.options.row import EVERY
 from kvwise.paths import cache_dir
 
 EMBEDDED = "embedded"
@@ -37,21 +42,34 @@ _VERSION = re.compile(r"version: (\d+) \((\w+)\)|\(build (\d+), commit (\w+)\)")
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One engine: the embedded one, or a binary. `build` is like b10605, None if unknown;
-    `flags` is empty for the embedded one, whose settings are attributes."""
+    """One engine: the embedded one, or a binary. `build` is like b10605, None if unknown, and
+    `by_flags` says that the program does not know it and its flags told it; `flags` is empty for
+    the embedded one, whose settings are attributes."""
 
     kind: Literal["embedded", "binary"]
     path: str = ""
     build: str | None = None
     version: str = ""
     flags: frozenset[str] = frozenset()
+    by_flags: bool = False
 
     @property
     def name(self) -> str:
         """For people: what it is and where."""
         if self.kind == "embedded":
             return f"xllamacpp {self.version} ({self.build or '?'})"
-        return f"{self.path} ({self.build or 'unknown build'})"
+        told = f"{self.build} by its flags" if self.by_flags else self.build
+        return f"{self.path} ({told or 'unknown build'})"
+
+    def as_json(self) -> dict[str, Any]:
+        """The `engine` of documents; `build_by_flags` as `by_flags` above."""
+        return {
+            "kind": self.kind,
+            "path": self.path or None,
+            "build": self.build,
+            "build_by_flags": self.by_flags,
+            "version": self.version,
+        }
 
     def knows(self, flag: str) -> bool:
         """Does this binary's `--help` show the flag? True if it has not been asked."""
@@ -62,6 +80,7 @@ class Engine:
         if self.build is None:
             return launch
         origin = self.path or f"xllamacpp {self.version}".strip()
+        origin += BY_FLAGS if self.by_flags else ""
         return replace(launch, build=self.build, build_from=origin)
 
     def tool(self, name: str) -> Path | None:
@@ -92,6 +111,16 @@ def find(wanted: str | None = None) -> Engine:
         "no engine found: neither xllamacpp nor llama-server",
         hint="pip install 'kvwise[engine]', or give --engine PATH of your llama-server",
     )
+
+
+def serving(wanted: str | None = None) -> Engine:
+    """The engine that `kvwise run` serves with and that a plan is for: `wanted`, KVWISE_ENGINE, the
+    llama-server on PATH, the embedded one. Raises what `find` raises.
+    """
+    if wanted or os.environ.get("KVWISE_ENGINE"):
+        return find(wanted)
+    path = shutil.which(SERVER)
+    return binary(path) if path else find()
 
 
 def _wanted(wanted: str) -> Engine:
@@ -142,13 +171,12 @@ def for_gpus(wanted: str | None = None) -> Engine | None:
 
 
 def embedded() -> Engine | None:
-    """xllamacpp, if it is installed. Its build is the last part of its version, because the
-    library itself reports build 0."""
+    """xllamacpp, if it is installed. Its build is a part of its version, because the library
+    itself reports build 0."""
     version = embedded_version()
     if version is None:
         return None
-    number = version.rsplit(".", 1)[-1]
-    return Engine("embedded", build=f"b{number}" if number.isdigit() else None, version=version)
+    return Engine("embedded", build=embedded_build(version), version=version)
 
 
 def binary(path: str | Path) -> Engine:
@@ -158,15 +186,36 @@ def binary(path: str | Path) -> Engine:
     try:
         known = json.loads(kept.read_text(encoding="utf-8"))
         return Engine(
-            "binary", str(place), known["build"], known["version"], frozenset(known["flags"])
-        )
+            "binary", str(place), known["build"], known["version"], frozenset(known["flags"]),
+            known["by_flags"],
+        )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    version = _ask(place, "--version")
-    flags = frozenset(_FLAG.findall(_ask(place, "--help")))
-    engine = Engine("binary", str(place), build_of(version), first_line(version), flags)
+    version, page = _ask(place, "--version"), _ask(place, "--help")
+    shown = shown_in(page)
+    engine = Engine(
+        "binary", str(place), build_of(version), first_line(version),
+        frozenset(_FLAG.findall(page)) | shown,
+    )  # fmt: skip
+    if engine.build is None:
+        build = build_by_flags(shown) or _of_a_neighbour(engine)
+        engine = replace(engine, build=build, by_flags=build is not None)
     _keep(kept, engine)
     return engine
+
+
+def _of_a_neighbour(engine: Engine) -> str | None:
+    """The build by flags of the llama-server (or another tool that we know all flags of) in the
+    same folder, if it calls itself the same version."""
+    place = Path(engine.path)
+    for name in EVERY:
+        other = place.with_name(name + place.suffix)
+        if engine.version and place.stem not in EVERY and other.is_file():
+            with suppress(EngineError):
+                found = binary(other)
+                if found.by_flags and found.version == engine.version:
+                    return found.build
+    return None
 
 
 def build_of(text: str) -> str | None:

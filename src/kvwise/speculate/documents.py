@@ -40,8 +40,7 @@ def speculation_json(
     largest = done.computed[asked.largest.key]
     return {
         **check_json(asked, warnings, largest, language),
-        "engine": {"kind": asked.engine.kind, "build": asked.engine.build,
-                   "version": asked.engine.version, "threads": done.threads},
+        "engine": asked.engine.as_json() | {"threads": done.threads},
         "prompts": [{"name": each.name, "digest": each.digest} for each in asked.prompts],
         "n_predict": asked.n_predict,
         "rounds": asked.rounds,

@@ -21,12 +21,7 @@ def verification_json(verification: Verification, language: str = "en") -> dict[
     measured = verification.measured
     return {
         "schema": SCHEMA,
-        "engine": {
-            "kind": engine.kind,
-            "path": engine.path or None,
-            "build": engine.build,
-            "version": engine.version,
-        },
+        "engine": engine.as_json(),
         "argv": list(verification.argv),
         "differs": verification.differs,
         "runs": len(verification.attempts),
