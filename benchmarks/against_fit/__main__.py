@@ -16,8 +16,9 @@ import sys
 import time
 from pathlib import Path
 
+import alone
 import losses
-from asking import Asked, ask, take_turns
+from asking import Asked, ask, ask_ours, take_turns
 from grid import Case, cases
 from kept import Kept, NotKept, Row, version
 
@@ -45,6 +46,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--losses")
     parser.add_argument("--only-theirs", action="store_true", help="ask llama.cpp alone, and keep")
     parser.add_argument(
+        "--only-ours", action="store_true", help="our plans alone, each put to llama.cpp's pass"
+    )
+    parser.add_argument(
         "--no-check", action="store_true", help="do not put our plans to llama.cpp's own pass"
     )
     parser.add_argument("--commit", default="", help="of the code that is asked, for the page")
@@ -64,6 +68,15 @@ def main() -> None:
     build = given.build or binary(tool).build or Launch().build
     kept = Kept(Path(given.kept), closed=bool(given.code))
     asked = Asked(tool, build, kept, given.code or version())
+    if given.only_ours:
+        rows, failed = _rows(asked, given)
+        wanted = sum(1 for _ in cases(given.grid))
+        found = alone.write(
+            rows, failed, build=build, wanted=wanted, commit=given.commit,
+            command=f"python benchmarks/against_fit FOLDER --grid {given.grid} --only-ours",
+        )  # fmt: skip
+        _show(found, given.output)
+        return
     turns = [] if given.only_theirs else _turns(asked, given)
     rows, failed = _rows(asked, given)
     if given.only_theirs:
@@ -72,9 +85,13 @@ def main() -> None:
         _write(given.losses, losses.text(rows, asked.version))
     wanted = sum(1 for _ in cases(given.grid))
     found = page.write(rows, turns, failed, page.Asked(build, given.grid, wanted, given.commit))
-    print(found)
-    if given.output:
-        _write(given.output, found)
+    _show(found, given.output)
+
+
+def _show(page: str, output: str | None) -> None:
+    print(page)
+    if output:
+        _write(output, page)
 
 
 def _rows(asked: Asked, given: argparse.Namespace) -> tuple[list[Row], list[str]]:
@@ -87,7 +104,10 @@ def _rows(asked: Asked, given: argparse.Namespace) -> tuple[list[Row], list[str]
             progress(f"time is up after {number - 1} of {len(wanted)} cases")
             break
         try:
-            row = ask(asked, case, only_theirs=given.only_theirs, check=not given.no_check)
+            if given.only_ours:
+                row = ask_ours(asked, case)
+            else:
+                row = ask(asked, case, only_theirs=given.only_theirs, check=not given.no_check)
         except NotKept:
             continue
         except KvwiseError as error:
@@ -95,13 +115,18 @@ def _rows(asked: Asked, given: argparse.Namespace) -> tuple[list[Row], list[str]
             progress(failed[-1])
             continue
         rows.append(row)
-        if given.only_theirs:
-            progress(f"{number}/{len(wanted)}  {case.name}")
+        if given.only_theirs or given.only_ours:
+            progress(f"{number}/{len(wanted)}  {case.name}{_said(row)}")
             continue
         progress(f"{number}/{len(wanted)}  {case.name}: {losses.words(row)}")
         if given.losses and number % 10 == 0:
             _write(given.losses, losses.text(rows, asked.version))
     return rows, failed
+
+
+def _said(row: Row) -> str:
+    said = row.get("free said")
+    return f": {said['fits']} {said['further']}" if said else ""
 
 
 def _turns(asked: Asked, given: argparse.Namespace) -> list[Row]:

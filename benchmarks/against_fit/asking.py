@@ -40,6 +40,12 @@ class Asked:
     version: str
 
 
+def ask_ours(asked: Asked, case: Case) -> Row:
+    """The plan that a user would get, and what the engine says to it and to one step more."""
+    with twin_of(case.model) as twin:
+        return {"case": asdict(case)} | _planned(asked, twin, case, "free", None, check=True)
+
+
 def ask(asked: Asked, case: Case, *, only_theirs: bool = False, check: bool = True) -> Row:
     """The whole row of a case: `theirs`, one entry per plan, and what the engine says to ours;
     without `check` only what it said before, if anything."""
@@ -57,16 +63,28 @@ def ask(asked: Asked, case: Case, *, only_theirs: bool = False, check: bool = Tr
         for kind in PLANS:
             if chosen is None and kind not in CHECKED:
                 continue
-            row[kind] = kept.ask(
-                f"{kind} {version} {about}", lambda kind=kind: _ours(twin(), case, kind, chosen)
-            )
-            if kind in CHECKED and row[kind]["launch"]:
-                launch = json.dumps(row[kind]["launch"], sort_keys=True)
-                key = f"said 3 {asked.build} {launch} {about}"
-                if check or kept.known(key):
-                    row[kind + " said"] = kept.ask(
-                        key, lambda kind=kind: _said(asked.tool, twin(), case, row[kind])
-                    )
+            row |= _planned(asked, twin, case, kind, chosen, check=check)
+    return row
+
+
+def _planned(
+    asked: Asked,
+    twin: Callable[[], Path],
+    case: Case,
+    kind: str,
+    other: Launch | None,
+    *,
+    check: bool,
+) -> Row:
+    """One of our plans, and what the engine says to it if it is one of those that are checked."""
+    kept, about = asked.kept, json.dumps(asdict(case), sort_keys=True)
+    ours = kept.ask(f"{kind} {asked.version} {about}", lambda: _ours(twin(), case, kind, other))
+    row: Row = {kind: ours}
+    if kind in CHECKED and ours["launch"]:
+        launch = json.dumps(ours["launch"], sort_keys=True)
+        key = f"said 3 {asked.build} {launch} {about}"
+        if check or kept.known(key):
+            row[kind + " said"] = kept.ask(key, lambda: _said(asked.tool, twin(), case, ours))
     return row
 
 
@@ -138,6 +156,8 @@ def _ours(twin: Path, case: Case, kind: str, other: Launch | None) -> Row:
     if found is not None:
         row["launch"] = found.choice.launch.as_dict()
         row["judged"] = judged(found.choice.ledger).as_dict()
+        binds = found.choice.binds
+        row["binds"] = {} if binds is None else {"tokens": binds.context, "layer": binds.layers}
         row["reasons"] = [str(reason) for reason in found.choice.why]
         row["others"] = [judged(each.ledger).as_dict() for each in found.alternatives]
     return row
