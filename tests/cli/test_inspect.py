@@ -51,6 +51,25 @@ def test_the_text_groups_layers_that_look_alike(quick: Kvwise) -> None:
     assert len(quick("inspect", QWEN, "-v").out.splitlines()) > len(out.splitlines()) + 30
 
 
+TRAINED = {"qwen3-8b": 40960, "gpt2-xl": 1024, "mamba-130m": 1048576, "gemma-3-1b": 32768}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_no_context_is_shown_that_the_model_was_not_trained_for(name: str, quick: Kvwise) -> None:
+    done = quick("inspect", str(ZOO / f"{name}.json.gz"))
+    heading = next(line for line in done.out.splitlines() if line.startswith("K and V"))
+    shown = [int(each.replace(",", "")) for each in heading.split()[6:] if each != "at"]
+    assert shown[-1] == TRAINED[name]
+    assert shown == sorted(set(shown))
+    assert set(shown[:-1]) <= {4096, 32768}
+
+
+def test_a_model_without_a_cache_gets_no_table_of_zeros(quick: Kvwise) -> None:
+    out = quick("inspect", str(ZOO / "bge-small-en-v1.5.json.gz")).out
+    assert "It keeps no cache" in out
+    assert "K and V" not in out.split("It keeps no cache")[1]
+
+
 @pytest.mark.parametrize("path", ATTACKS, ids=lambda path: path.stem)
 def test_a_bad_file_is_one_line_on_stderr(quick: Kvwise, path: Path) -> None:
     done = quick("inspect", str(path))

@@ -20,6 +20,7 @@ from kvwise.text import Phrase, phrase
 from kvwise.units import KIB, percent, show
 
 _BYTE_ORDER = {"little": phrase("little"), "big": phrase("big")}
+_USUAL = (4096, 32768)
 _LAYER = re.compile(r"^blk\.(\d+)\.")
 
 
@@ -135,7 +136,10 @@ def _show(printer: Printer, facts: dict[str, Any]) -> None:
     printer.text(model["name"], "title")
     printer.table(_facts_table(facts))
     printer.text()
-    printer.table(_growth_table(facts))
+    if any(row["bytes"] != 0 or row["fixed_bytes"] for row in facts["cache"]["per_token"]):
+        printer.table(_growth_table(facts))
+    else:
+        printer.text(phrase("It keeps no cache: a token of context costs nothing in any type"))
     printer.text()
     printer.table(_types_table(facts))
     printer.text()
@@ -192,26 +196,33 @@ def _facts_table(facts: dict[str, Any]) -> Table:
 
 
 def _growth_table(facts: dict[str, Any]) -> Table:
+    points = _points(facts["model"]["n_ctx_train"])
     rows: list[tuple[Cell | str | Phrase, ...]] = []
     ordered = sorted(facts["cache"]["per_token"], key=lambda row: -(row["bytes"] or 0))
     for row in ordered:
         per_token = row["bytes"]
         if per_token is None:
-            rows.append((row["type"], Cell(phrase("refused"), "dim"), "", "", ""))
+            rows.append((row["type"], Cell(phrase("refused"), "dim"), "", *[""] * len(points)))
             continue
-        sizes = [show(row["fixed_bytes"] + per_token * tokens) for tokens in (4096, 32768)]
+        sizes = [show(row["fixed_bytes"] + per_token * tokens) for tokens in points]
         rows.append((row["type"], f"{per_token:,}", f"{per_token / KIB:,.2f} KiB", *sizes))
     return Table(
         (
             Column(phrase("K and V")),
             Column(phrase("bytes"), right=True),
             Column(phrase("per token"), right=True),
-            Column(phrase("at 4,096"), right=True),
-            Column(phrase("at 32,768"), right=True),
+            *(Column(phrase("at {tokens}", tokens=f"{each:,}"), right=True) for each in points),
         ),
         rows,
         title=phrase("What a token of context costs"),
     )
+
+
+def _points(trained: int) -> list[int]:
+    """Contexts to show, none beyond what the model was trained for (0: unknown)."""
+    if not trained:
+        return list(_USUAL)
+    return [*(each for each in _USUAL if each < trained), trained]
 
 
 def _types_table(facts: dict[str, Any]) -> Table:
