@@ -12,19 +12,34 @@ from kvwise.results.label import labels, types_of
 from kvwise.results.record import canonical
 from kvwise.results.stats import Difference, difference
 
-SPEEDS = ("prompt", "decode")
 PLAIN = "f16/f16"
+_METRICS = {"prompt": "pp", "decode": "tg"}
+"""As llama-bench shortens them, in the order of a report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a speed is of: `prompt` or `decode`, and of how many tokens."""
+
+    metric: str
+    tokens: int
+
+    @property
+    def name(self) -> str:
+        """`pp512`, `tg128`."""
+        return f"{_METRICS[self.metric]}{self.tokens}"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One setting at one depth. `memory` has totals per kind, `predicted` and `measured`."""
+    """One setting at one depth. `memory` has totals per kind, `predicted` and `measured`, of the
+    longest context among its tests."""
 
     label: str
     types: str
     depth: int
     settings: Mapping[str, Any]
-    speeds: Mapping[str, Measurement] = field(default_factory=dict)
+    speeds: Mapping[Task, Measurement] = field(default_factory=dict)
     fidelity: Measurement | None = None
     failed: tuple[Measurement, ...] = ()
     predicted: Mapping[str, int] = field(default_factory=dict)
@@ -48,10 +63,10 @@ class Line:
         """Measured, else predicted."""
         return self.measured or self.predicted
 
-    def than(self, base: Line | None, speed: str, *, disturbed: bool = False) -> Difference | None:
+    def than(self, base: Line | None, test: Task, *, disturbed: bool = False) -> Difference | None:
         """Its speed beside another line's, by the samples that count, or by those that are shown:
         of a speed without any that counts, all."""
-        mine, other = self.speeds.get(speed), base.speeds.get(speed) if base else None
+        mine, other = self.speeds.get(test), base.speeds.get(test) if base else None
         if mine is None or other is None or mine is other:
             return None
         if disturbed:
@@ -66,6 +81,11 @@ class Group:
     first: Measurement
     lines: tuple[Line, ...]
 
+    @property
+    def tests(self) -> list[Task]:
+        """Every speed that any of its lines has, prompts first, shorter ones first."""
+        return tests_of(self.lines)
+
     def base(self, line: Line) -> Line | None:
         """The line of f16 that differs in nothing else, if there is one."""
         wanted = _others(line)
@@ -73,6 +93,14 @@ class Group:
             if each.types == PLAIN and each.depth == line.depth and _others(each) == wanted:
                 return each
         return None
+
+
+def tests_of(lines: Sequence[Line], *metrics: str) -> list[Task]:
+    """The tests of `metrics` (all) that any line has a speed of, in their order."""
+    found = {test for line in lines for test in line.speeds}
+    order = list(_METRICS)
+    wanted = [test for test in found if not metrics or test.metric in metrics]
+    return sorted(wanted, key=lambda test: (order.index(test.metric), test.tokens))
 
 
 def _others(line: Line) -> dict[str, Any]:
@@ -133,11 +161,13 @@ def _line(label: str, group: Sequence[Measurement], fidelity: Measurement | None
     first = group[0]
     made = Line(label, types_of(first.settings), _depth(first), first.settings, fidelity=fidelity)
     speeds = {
-        str(each.test.get("metric")): each for each in group if each.kind == "speed" and each.shown
+        _test(each): each
+        for each in group
+        if each.kind == "speed" and each.shown and each.test.get("metric") in _METRICS
     }
     failed = tuple(each for each in group if each.state != "ok")
     made = replace(made, speeds=speeds, failed=failed)
-    for each in group:
+    for each in sorted(group, key=_context):
         memory = each.figures.get("memory")
         if isinstance(memory, dict):
             predicted, measured = (total_of(memory.get(side)) for side in ("predicted", "measured"))
@@ -151,6 +181,17 @@ def _setting(found: Measurement) -> str:
     """Without the context's size: it follows from prompt, answer and depth."""
     settings = {name: value for name, value in found.settings.items() if name != "n_ctx"}
     return canonical([settings, _depth(found)])
+
+
+def _test(found: Measurement) -> Task:
+    counts = [found.test.get(name) for name in ("n_prompt", "n_gen")]
+    tokens = max((count for count in counts if isinstance(count, int)), default=0)
+    return Task(str(found.test.get("metric")), tokens)
+
+
+def _context(found: Measurement) -> int:
+    n_ctx = found.settings.get("n_ctx")
+    return n_ctx if isinstance(n_ctx, int) else 0
 
 
 def _depth(found: Measurement) -> int:

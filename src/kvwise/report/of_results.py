@@ -13,12 +13,12 @@ from kvwise.report.charts.overview import overview
 from kvwise.report.charts.runs import embedding, search, speculation
 from kvwise.report.charts.tradeoff import pareto, tradeoff
 from kvwise.report.document import Block, Bullets, Grid, Heading, Picture, Report, Section, Words
-from kvwise.report.lines import Group, Line, groups, newest
+from kvwise.report.lines import Group, Line, Task, groups, newest, tests_of
+from kvwise.report.of_plain import by_model, plain_section
 from kvwise.results import Machine, Measurement, to_json
-from kvwise.results.called import VERDICTS, figure_name, figure_text
+from kvwise.results.called import VERDICTS
 from kvwise.results.files import csv_text
-from kvwise.results.label import labels, metric_of
-from kvwise.results.wording import number, outcome, when, with_spread
+from kvwise.results.wording import number, when, with_spread
 from kvwise.text import Phrase, phrase
 from kvwise.units import MIB, percent
 
@@ -40,7 +40,7 @@ def results_report(
     ):
         members_of = list if kind == "tune" else newest  # a search may ask again
         some = [each for each in members_of(found) if each.kind == kind]
-        made += [_plain_section(name, members, picture) for members in _by_model(some)]
+        made += [plain_section(name, members, picture) for members in by_model(some)]
     document = {"schema": SCHEMA, "results": [to_json(each) for each in found]}
     return Report(
         title or _title(found), _facts(found), tuple(made), document, csv_text(list(found))
@@ -100,12 +100,13 @@ def _of_group(group: Group, curves: Curves | None) -> list[Section]:
                   engine=f"{first.engine.tool} {first.engine.build}".rstrip())  # fmt: skip
     shallow = [line for line in group.lines if line.depth == group.lines[0].depth]
     lines = shallow if len(shallow) > 1 else list(group.lines)
+    decodes = tests_of(lines, "decode")
     blocks: list[Block | None] = [
         overview(group.lines),
         _table(group),
         memory(lines),
         _memory_table(lines),
-        tradeoff(lines),
+        *(tradeoff(lines, test, alone=len(decodes) == 1) for test in decodes),
         _curves(first, curves),
         _remarks(group),
     ]
@@ -134,19 +135,18 @@ def _curves(first: Measurement, curves: Curves | None) -> Picture | None:
 
 def _table(group: Group) -> Grid | None:
     lines = group.lines
-    speeds = [name for name in ("prompt", "decode") if any(name in line.speeds for line in lines)]
+    tests = group.tests
     faithful = any(line.fidelity for line in lines)
-    if not speeds and not faithful:
+    if not tests and not faithful:
         return None
     columns = [Heading(phrase("settings"))]
-    for name in speeds:
-        called = phrase("prompt, tokens/s") if name == "prompt" else phrase("generating, tokens/s")
-        columns += [Heading(called, True), Heading(phrase("against f16"), True)]
+    for test in tests:
+        columns += [Heading(_speed(test, tests), True), Heading(phrase("against f16"), True)]
     columns += [Heading(phrase("KV cache, MiB"), True), Heading(phrase("compute, MiB"), True)]
     if faithful:
         columns += [Heading(phrase("KL mean"), True), Heading(phrase("same top"), True)]
         columns += [Heading(phrase("perplexity ratio"), True), Heading(phrase("fidelity"))]
-    rows = [tuple(_row(group, line, speeds, faithful=faithful)) for line in lines]
+    rows = [tuple(_row(group, line, tests, faithful=faithful)) for line in lines]
     best = _best(lines)
     return Grid(
         tuple(columns),
@@ -158,28 +158,37 @@ def _table(group: Group) -> Grid | None:
     )  # fmt: skip
 
 
+def _speed(test: Task, tests: Sequence[Task]) -> Phrase:
+    """A column's heading; it says how many tokens where several lengths stand side by side."""
+    if sum(each.metric == test.metric for each in tests) > 1:
+        return phrase("{test}, tokens/s", test=test.name)
+    return phrase("prompt, tokens/s") if test.metric == "prompt" else phrase("generating, tokens/s")
+
+
 def _best(lines: Sequence[Line]) -> frozenset[int]:
-    """The settings that no other beats in speed and fidelity; none without fidelity."""
-    known = [
-        (number_, line.figure("kl_mean") or 0.0, statistics.median(line.speeds["decode"].shown))
-        for number_, line in enumerate(lines)
-        if line.figure("kl_mean") is not None
-        and "decode" in line.speeds
-        and not line.speeds["decode"].disturbed
-    ]
-    if len(known) < 2:
-        return frozenset()
-    best = pareto([(kl, speed) for _, kl, speed in known])
-    return frozenset(known[place][0] for place in best)
+    """The settings that no other beats in fidelity and a speed of generating; none without
+    fidelity."""
+    best: set[int] = set()
+    for test in tests_of(lines, "decode"):
+        known = [
+            (number_, line.figure("kl_mean") or 0.0, statistics.median(line.speeds[test].shown))
+            for number_, line in enumerate(lines)
+            if line.figure("kl_mean") is not None
+            and test in line.speeds
+            and not line.speeds[test].disturbed
+        ]
+        if len(known) > 1:
+            best |= {known[place][0] for place in pareto([(kl, speed) for _, kl, speed in known])}
+    return frozenset(best)
 
 
-def _row(group: Group, line: Line, speeds: Sequence[str], *, faithful: bool) -> list[Words]:
+def _row(group: Group, line: Line, tests: Sequence[Task], *, faithful: bool) -> list[Words]:
     base = group.base(line)
     cells: list[Words] = [line.label]
-    for name in speeds:
-        found = line.speeds.get(name)
+    for test in tests:
+        found = line.speeds.get(test)
         cells.append(with_spread(found, unit=False) if found else _why(line))
-        cells.append(_change(line, base, name))
+        cells.append(_change(line, base, test))
     cells += [_mib(line.memory.get(part)) for part in ("context_bytes", "compute_bytes")]
     if faithful:
         same = line.figure("same_top")
@@ -196,10 +205,10 @@ def _why(line: Line) -> Words:
     return phrase("failed") if line.failed[0].state == "failed" else phrase("skipped")
 
 
-def _change(line: Line, base: Line | None, speed: str) -> str:
-    found = line.than(base, speed)
+def _change(line: Line, base: Line | None, test: Task) -> str:
+    found = line.than(base, test)
     if found is None:
-        found = line.than(base, speed, disturbed=True)
+        found = line.than(base, test, disturbed=True)
         return f"{percent(found.change, '+.1f')}?" if found else ""
     text = percent(found.change, "+.1f")
     return text if found.verdict in ("more", "less") else f"({text})"
@@ -252,14 +261,11 @@ def _remarks(group: Group) -> Bullets | None:
     items: list[Words] = []
     for line in group.lines:
         base = group.base(line)
-        for speed, words in (
-            ("prompt", phrase("reading the prompt")),
-            ("decode", phrase("generating")),
-        ):
-            found = line.than(base, speed)
+        for test in group.tests:
+            found = line.than(base, test)
             if found and found.verdict == "less":
                 items.append(phrase("{label}: {what} is {change} slower than f16, noise is {noise}",
-                                    label=line.label, what=words,
+                                    label=line.label, what=_doing(test, group.tests),
                                     change=percent(-found.change, ".1f"),
                                     noise=percent(found.noise or 0, ".1f")))  # fmt: skip
         members = (*line.failed, *line.speeds.values(), *([line.fidelity] if line.fidelity else ()))
@@ -271,55 +277,15 @@ def _remarks(group: Group) -> Bullets | None:
     return Bullets(tuple(items)) if items else None
 
 
+def _doing(test: Task, tests: Sequence[Task]) -> Phrase:
+    what = phrase("reading the prompt") if test.metric == "prompt" else phrase("generating")
+    if sum(each.metric == test.metric for each in tests) > 1:
+        return phrase("{what} ({test})", what=what, test=test.name)
+    return what
+
+
 def _said(finding: Mapping[str, Any]) -> Words:
     """The finding's name in any language, and its cause as it was told."""
     title = TITLES.get(str(finding.get("kind")))
     cause = str(finding.get("cause") or finding.get("title") or finding.get("kind") or "")
     return phrase("{name}: {text}", name=phrase(title), text=cause) if title else cause
-
-
-# -- everything else -------------------------------------------------------------------------------
-
-
-def _by_model(found: Sequence[Measurement]) -> list[list[Measurement]]:
-    made: dict[tuple[str, str], list[Measurement]] = {}
-    for each in found:
-        made.setdefault((each.machine.id, each.model.fingerprint), []).append(each)
-    return list(made.values())
-
-
-def _plain_section(
-    name: Phrase,
-    found: Sequence[Measurement],
-    picture: Callable[[Sequence[Measurement]], Picture | None] | None,
-) -> Section:
-    figures = _plain_figures(found)
-    columns = [
-        Heading(phrase("settings")),
-        Heading(phrase("what")),
-        Heading(phrase("outcome"), True),
-    ]
-    columns += [Heading(figure_name(name_), True) for name_ in figures]
-    rows = [
-        (
-            label,
-            metric_of(each),
-            outcome(each),
-            *(figure_text(name_, each.figures.get(name_)) for name_ in figures),
-        )
-        for each, label in zip(found, labels(found), strict=True)
-    ]
-    grid = Grid(tuple(columns), tuple(rows))
-    shown = picture(found) if picture else None
-    title = phrase("{what}: {model}", what=name, model=found[0].model.name)
-    return Section(title, (shown, grid) if shown else (grid,))
-
-
-def _plain_figures(found: Sequence[Measurement]) -> list[str]:
-    names = dict.fromkeys(name for each in found for name in each.figures)
-    return [
-        name
-        for name in names
-        if all(not isinstance(each.figures.get(name), dict | list) for each in found)
-        and any(figure_text(name, each.figures.get(name)) for each in found)
-    ][:8]

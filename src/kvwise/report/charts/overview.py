@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from kvwise.report.charts.common import Spec, bars, legend, note, rows_axis, whole
 from kvwise.report.document import Picture
-from kvwise.report.lines import Line
+from kvwise.report.lines import Line, Task, tests_of
 from kvwise.report.theme import AMBER, BLUE, GREEN, GREY, INK, PAPER, ROSE, SOFT, TEAL, VIOLET
 from kvwise.results import Measurement, spread
 from kvwise.results.called import VERDICTS
@@ -30,13 +30,14 @@ def overview(lines: Sequence[Line]) -> Picture | None:
     """None when there is nothing to draw."""
     lines = lines[:MOST_ROWS]
     panels: list[Callable[[bool], Spec]] = []
-    for speed, title, colour in (
+    for metric, title, colour in (
         ("prompt", phrase("reading the prompt, tokens/s"), BLUE),
         ("decode", phrase("generating, tokens/s"), TEAL),
     ):
-        if any(speed in line.speeds for line in lines):
-            values = [_bar(line, speed) for line in lines]
-            panels.append(_panel(values, title, colour))
+        tests = tests_of(lines, metric)
+        for test in tests:
+            words = title if len(tests) == 1 else phrase("{test}, tokens/s", test=test.name)
+            panels.append(_panel([_bar(line, test) for line in lines], words, colour))
     if any(_beside_weights(line) for line in lines):
         panels.append(_memory(lines))
     if not panels:
@@ -59,8 +60,8 @@ def _panel(values: Sequence[Spec], title: Phrase, colour: str) -> Callable[[bool
     return lambda first: bars(values, title, colour, first=first, width=225)
 
 
-def _bar(line: Line, speed: str) -> Spec:
-    found = line.speeds.get(speed)
+def _bar(line: Line, test: Task) -> Spec:
+    found = line.speeds.get(test)
     if found is None:
         return {"label": line.label, "value": None, "low": None, "high": None, "says": ""}
     return speed_bar(line.label, found)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from kvwise.report.charts.common import Spec, whole
 from kvwise.report.document import Picture
-from kvwise.report.lines import Line
+from kvwise.report.lines import Line, Task
 from kvwise.report.theme import GREY, INK, LINE, SOFT, TEAL
 from kvwise.results import spread
 from kvwise.results.wording import number, with_spread
@@ -34,21 +34,23 @@ def pareto(points: Sequence[tuple[float, float]]) -> set[int]:
     return best
 
 
-def tradeoff(lines: Sequence[Line], speed: str = "decode") -> Picture | None:
-    """None with fewer than two settings that have both figures."""
-    known = [line for line in lines if line.figure("kl_mean") is not None and speed in line.speeds]
+def tradeoff(lines: Sequence[Line], test: Task, *, alone: bool = True) -> Picture | None:
+    """None with fewer than two settings that have both figures. The title says which test it is of
+    where it does not stand `alone`."""
+    known = [line for line in lines if line.figure("kl_mean") is not None and test in line.speeds]
     if len(known) < 2:
         return None
     floors = [line.figure("noise_kl_mean") for line in known]
     noise = max((floor for floor in floors if floor is not None), default=None)
     divergences = [line.figure("kl_mean") or 0.0 for line in known]
     least = min((kl for kl in (*divergences, noise or 0.0) if kl > 0), default=_FLOOR) / 3
-    points = [_point(line, speed, least) for line in known]
+    points = [_point(line, test, least) for line in known]
     best = pareto([(kl, point["speed"]) for kl, point in zip(divergences, points, strict=True)])
     for place, point in enumerate(points):
         point["best"] = place in best
+    title = phrase("Speed against fidelity")
     return Picture(
-        phrase("Speed against fidelity"),
+        title if alone else phrase("{name}: {text}", name=title, text=test.name),
         whole(_spec(points, noise)),
         phrase("{count} settings by divergence and tokens/s", count=len(points)),
         phrase(
@@ -58,8 +60,8 @@ def tradeoff(lines: Sequence[Line], speed: str = "decode") -> Picture | None:
     )  # fmt: skip
 
 
-def _point(line: Line, speed: str, least: float) -> Spec:
-    found, kl = line.speeds[speed], line.figure("kl_mean")
+def _point(line: Line, test: Task, least: float) -> Spec:
+    found, kl = line.speeds[test], line.figure("kl_mean")
     median, around = statistics.median(found.shown), spread(found.shown) or 0.0
     return {
         "label": line.label, "kl": max(kl or 0.0, least), "speed": median,
