@@ -53,7 +53,7 @@ def test_a_setting_that_is_slower_in_several_tests_is_told_once() -> None:
     assert len(found) == 3
     first, second = sentences(found, {slow.case.key: "ctk=q8_0 ctv=f16"})
     assert str(first) == (
-        "ctk=q8_0 ctv=f16 is slower than f16: pp512 by 46 % (540.0 against 1,000.0 tokens/s), "
+        "ctk=q8_0 ctv=f16 is slower than f16: pp512 by 46 % (540.0 against 1,000.0 tokens/s); "
         "tg128 by 49 % (51.0 against 100.0 tokens/s)"
     )
     assert str(second) == (

@@ -12,7 +12,7 @@ from kvwise.bench.cases import Case, Task
 from kvwise.bench.ruled import Ruled
 from kvwise.bench.run import FAILED, LEFT_OUT, OK, SKIPPED, Result
 from kvwise.bench.summary import doubted, line_of, ratio
-from kvwise.cli._bench_view import _shares
+from kvwise.cli._bench_view import _doubts, _shares
 from kvwise.engine.outcome import Ending, Outcome
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
@@ -97,6 +97,18 @@ def test_memory_that_was_gone_at_the_start(model: Model) -> None:
 
 def test_a_setting_that_was_not_reached_has_no_line(model: Model) -> None:
     assert line_of(RULED, model, {}) is None
+
+
+def test_samples_that_are_shown_are_not_said_to_be_left_out() -> None:
+    good, bad = figure(DECODE, 9, 10, 11), replace(figure(DECODE, 8, 9), disturbed=2, doubtful=True)
+    some = replace(good, disturbed=3)
+    assert list(_doubts([a_line("f16", "f16", good)])) == []
+    (aside,) = _doubts([a_line("f16", "f16", some)])
+    assert str(aside).startswith("3 samples were disturbed")
+    (shown,) = _doubts([a_line("f16", "f16", bad)])
+    assert "every sample of 1 figure(s) marked ?" in str(shown)
+    assert "do not count" not in str(shown)
+    assert len(list(_doubts([a_line("f16", "f16", some), a_line("q8_0", "f16", bad)]))) == 2
 
 
 def test_a_share_of_a_doubtful_figure_is_doubtful_too() -> None:

@@ -91,6 +91,18 @@ def test_what_was_disturbed_is_pale_with_a_question_mark() -> None:
     assert {"812?", "31.4?"} <= set(values(spec, "text"))
 
 
+def test_samples_that_are_shown_are_not_set_aside() -> None:
+    good, bad = bench()[:2]
+    some = replace(good, samples=(replace(good.samples[0], flags=("hot",)), *good.samples[1:]))
+    bad = replace(bad, samples=tuple(replace(one, flags=("hot",)) for one in bad.samples))
+    for found, said in (
+        ([good], "5 counted, 0 set aside"),
+        ([some], "4 counted, 1 set aside"),
+        ([some, bad], "4 counted, 1 set aside, 5 disturbed and shown for want of others"),
+    ):
+        assert str({str(k): v for k, v in results_report(found).facts}["samples"]) == said
+
+
 def test_a_change_against_what_was_disturbed_has_a_question_mark() -> None:
     good = [each for each in bench() if each.settings["type_v"] == "f16"]
     flagged = [replace(each, samples=tuple(replace(one, flags=("contended",))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kvwise.bench.run import OK
 from kvwise.bench.summary import Figure, Line, base_of
 from kvwise.gguf.types import by_name
+from kvwise.memory.reasons import together
 from kvwise.text import Phrase, phrase
 
 SLOWER, V_ALONE, FALLBACK = "slower_than_f16", "v_alone", "cpu_fallback"
@@ -46,14 +47,9 @@ def sentences(found: Iterable[Remark], names: Mapping[str, str]) -> list[Phrase]
 
 
 def _slower_in_all(many: Sequence[Remark], names: Mapping[str, str]) -> Phrase:
-    listed: Phrase | str = ""
-    for each in many:
-        if each.part is not None:
-            listed = (
-                phrase("{before}, {one}", before=listed, one=each.part) if listed else each.part
-            )
+    tests = together([each.part for each in many if each.part is not None])
     return phrase(
-        "{setting} is slower than f16: {tests}", setting=names[many[0].keys[0]], tests=listed
+        "{setting} is slower than f16: {tests}", setting=names[many[0].keys[0]], tests=tests
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kvwise.cli._shapes import Cell, Column, Table, Words
@@ -63,7 +63,8 @@ def show(printer: Printer, sweep: Sweep, lines: Sequence[Line]) -> None:
             printer.text(phrase("to be noticed:"), "warn")
             printer.bullets(sentences(about, names))
     printer.text()
-    _show_doubts(printer, lines)
+    for doubt in _doubts(lines):
+        printer.text(doubt, "warn")
 
 
 def _table(lines: Sequence[Line], everything: Sequence[Line]) -> Table:
@@ -170,26 +171,21 @@ def _some(names: Sequence[str], most: int = 6) -> Words:
     return phrase("{names} and {more} more", names=", ".join(names[:most]), more=len(names) - most)
 
 
-def _show_doubts(printer: Printer, lines: Sequence[Line]) -> None:
+def _doubts(lines: Sequence[Line]) -> Iterator[Words]:
+    """Samples that do not count, and figures that have no others."""
     figures = [figure for line in lines for figure in line.figures]
-    disturbed = sum(figure.disturbed for figure in figures)
+    disturbed = sum(figure.disturbed for figure in figures if not figure.doubtful)
     doubtful = sum(figure.doubtful for figure in figures)
     if disturbed:
-        printer.text(
-            phrase(
-                "{count} samples were disturbed by other work or heat and do not count",
-                count=disturbed,
-            ),
-            "warn",
+        yield phrase(
+            "{count} samples were disturbed by other work or heat and do not count",
+            count=disturbed,
         )
     if doubtful:
-        printer.text(
-            phrase(
-                "{count} figures (marked ?) have disturbed samples only: measure again when the "
-                "machine is quiet",
-                count=doubtful,
-            ),
-            "warn",
+        yield phrase(
+            "every sample of {count} figure(s) marked ? was disturbed by other work or heat; "
+            "they are what those say: measure again when the machine is quiet",
+            count=doubtful,
         )
 
 

@@ -71,11 +71,20 @@ def _facts(found: Sequence[Measurement]) -> tuple[tuple[Words, Words], ...]:
     first, last = min(each.at for each in found), max(each.at for each in found)
     days = (when(first), when(last))
     rows.append((phrase("measured"), " - ".join(dict.fromkeys(days))))
-    flagged = sum(len(each.samples) - len(each.values) for each in found)
-    count = sum(len(each.values) for each in found)
-    rows.append((phrase("samples"), phrase("{count} counted, {flagged} set aside",
-                 count=count, flagged=flagged)))  # fmt: skip
+    rows.append((phrase("samples"), _samples(found)))
     return tuple(rows)
+
+
+def _samples(found: Sequence[Measurement]) -> Phrase:
+    """Where every sample of a figure was disturbed, they are what is shown of it."""
+    count = sum(len(each.values) for each in found)
+    flagged = sum(len(each.samples) - len(each.values) for each in found if not each.disturbed)
+    said = phrase("{count} counted, {flagged} set aside", count=count, flagged=flagged)
+    disturbed = sum(len(each.samples) for each in found if each.disturbed)
+    if not disturbed:
+        return said
+    return phrase("{said}, {count} disturbed and shown for want of others",
+                  said=said, count=disturbed)  # fmt: skip
 
 
 def _machine_words(machine: Machine) -> Phrase:
