@@ -100,6 +100,8 @@ def _show_finding(printer: Printer, finding: Finding, *, first: bool) -> None:
     printer.text(finding.cause)
     if finding.memory_is_the_cause and pool:
         printer.text(phrase("what is short: {pool}", pool=phrase(pool)))
+    elif finding.blames and not finding.reason_known:
+        printer.text(phrase("whether memory is the cause, the log does not tell"))
     elif finding.blames and not finding.memory_is_the_cause:
         printer.text(phrase("memory is not the cause"))
     printer.bullets([remedy_phrase(each) for each in finding.remedies])

@@ -258,6 +258,8 @@ class Builder:
         elif isinstance(event, ev.DraftStarts):
             self._beside = "mtp" if event.mtp else "draft"
             self._case.beside.add(self._beside)
+        elif isinstance(event, ev.Projector) and event.part == "weights":
+            self._follow_remark("clip")
         elif isinstance(event, ev.ExtraContext):
             self._case.beside.add("mtp" if "MTP" in event.what else "draft")
         elif _ends_fitting(event):

@@ -58,6 +58,7 @@ def finding_json(each: Finding, language: str) -> dict[str, Any]:
             for remedy in each.remedies
         ],
         "rule": each.rule,
+        "reason_known": each.reason_known,
     }
 
 

@@ -65,7 +65,8 @@ def why_failed(
     ended_well = code is None or code == 0
     sure = tuple(
         each for each in found.blamed
-        if each.confidence >= least and not (ended_well and each.rule in _ONLY_SLOWER)
+        if each.confidence >= least and each.reason_known
+        and not (ended_well and each.rule in _ONLY_SLOWER)
     )  # fmt: skip
     return (_with_plan(sure[0], found), *sure[1:]) if sure else ()
 

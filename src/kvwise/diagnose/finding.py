@@ -47,6 +47,7 @@ class Finding:
     cause: Phrase
     remedies: tuple[Remedy, ...]
     rule: str
+    reason_known: bool = True  # False: something failed, and the log does not tell why
 
     @property
     def blames(self) -> bool:
@@ -71,7 +72,10 @@ When = Callable[[Case], Hit | None]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row: how a failure is recognised, what it means, what helps."""
+    """One row: how a failure is recognised, what it means, what helps.
+
+    `tells_why` is False where the lines say that something failed and give no reason.
+    """
 
     name: str
     kind: str
@@ -80,6 +84,7 @@ class Rule:
     remedies: tuple[Remedy, ...] = ()
     memory: bool = False
     pool: str | None = None
+    tells_why: bool = True
 
 
 @dataclass(frozen=True, slots=True)

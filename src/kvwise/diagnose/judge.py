@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from kvwise.diagnose.case import Case, Seen
-from kvwise.diagnose.finding import POSSIBLE, Diagnosis, Evidence, Finding, Hit, Rule
+from kvwise.diagnose.finding import FAIR, POSSIBLE, Diagnosis, Evidence, Finding, Hit, Rule
+from kvwise.diagnose.programs import where_to_look
 from kvwise.diagnose.rules import HINTS, RULES, own
 from kvwise.diagnose.stage import READY
 from kvwise.diagnose.useful import useful
@@ -26,7 +28,7 @@ _REFUSALS = (
     "ram_short", "guard_stopped", "tokenizer_unknown", "tensor_type_unknown", "tensor_count",
     "tensor_shape", "key_missing", "mla_k_v_types_differ", "device_name", "spec_type",
     "regex_bad", "no_backend", "slots_above_limit", "clip_as_model", "buffer_alloc",
-    "device_alloc", "buffer_limit",
+    "device_alloc", "buffer_limit", "exited",
 )  # fmt: skip
 
 
@@ -58,7 +60,17 @@ def _findings(case: Case) -> list[Finding]:
     if not any(each.blames and each.confidence > POSSIBLE for each in found.values()):
         _ask(HINTS, case, found)
     ordered = sorted(found.values(), key=lambda each: -each.confidence)
-    return ordered[:_MOST_FINDINGS]
+    return _alone(ordered)[:_MOST_FINDINGS]
+
+
+def _alone(findings: list[Finding]) -> list[Finding]:
+    """That it failed is certain where nothing else is said; only the reason is not known."""
+    blamed = [each for each in findings if each.blames]
+    if not blamed or any(each.reason_known for each in blamed):
+        return findings
+    sure = replace(blamed[0], confidence=max(blamed[0].confidence, FAIR))
+    others = [each for each in findings if each is not blamed[0]]
+    return sorted([sure, *others], key=lambda each: -each.confidence)
 
 
 def _ask(rules: tuple[Rule, ...], case: Case, found: dict[str, Finding]) -> None:
@@ -82,8 +94,12 @@ def _finding(rule: Rule, hit: Hit, case: Case) -> Finding:
         memory_pool=pool,
         evidence=tuple(Evidence(each.line, each.text[:400]) for each in _apart(hit.lines)),
         cause=_cause(hit.cause or rule.cause, hit),
-        remedies=useful(rule.remedies, case, pool if memory else None),
+        remedies=(
+            *(() if rule.tells_why else where_to_look(case)),
+            *useful(rule.remedies, case, pool if memory else None),
+        ),
         rule=rule.name,
+        reason_known=rule.tells_why,
     )
 
 

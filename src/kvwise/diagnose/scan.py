@@ -180,7 +180,8 @@ def _says_little(record: ev.Record) -> bool:
     """Does it say only that something failed, not why?"""
     event = record.event
     return _repeats(record) or (
-        isinstance(event, ev.Failure) and event.code in ("model_load", "crashed", "server_exit")
+        isinstance(event, ev.Failure)
+        and event.code in ("model_load", "crashed", "exited", "server_exit")
     )
 
 

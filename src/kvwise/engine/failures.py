@@ -24,6 +24,7 @@ from kvwise.engine.wordings import (
     requests,
     signals,
     speculation,
+    wrappers,
 )
 
 
@@ -50,6 +51,7 @@ ROWS = _rows(
     speculation.ROWS,
     endings.ROWS,
     devices.ROWS,
+    wrappers.ROWS,
     general.ROWS,
 )
 REMARKS = _rows(remarks.ROWS)

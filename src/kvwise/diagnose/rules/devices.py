@@ -47,6 +47,8 @@ def _cuda(words: tuple[str, ...], confidence: float) -> When:
 def _crash(case: Case) -> Hit | None:
     """The engine crashed, and nothing before it says why."""
     lines = [each for each in case.all("assert", "crashed") if "n_ubatch" not in each.text]
+    if not lines:
+        lines = [] if case.has("model_load", "server_exit") else case.all("exited")
     if not lines or case.has("device_lost", "no_kernel", "cpu_instructions", "library_missing"):
         return None
     if case.has("no_gpu") and not at_run(lines[0]):
@@ -61,8 +63,20 @@ def _no_gpu(case: Case) -> Hit | None:
         lines = case.all("gpu_dropped")  # no other backend took one either
     if not lines:
         return None
+    if case.has("gpu_found"):  # another backend was asked in vain before
+        return None
     later = any(at_run(each) for each in case.all("assert", "crashed"))
     return Hit(WEAK if later else LIKELY, tuple(lines[:3]))  # it went on, and served
+
+
+def _none_loaded(case: Case) -> Hit | None:
+    """Libraries were tried one after the other, and the last word is that none could be loaded."""
+    tried, loaded = case.all("library_tried"), case.all("library_loaded")
+    if not tried or case.complete or case.opened:
+        return None
+    if loaded and loaded[-1].line > tried[-1].line:
+        return None
+    return Hit(FAIR if loaded else LIKELY, tuple(tried[-3:]), dict(tried[-1].fields))
 
 
 def _of_processor(each: Seen) -> bool:
@@ -74,6 +88,12 @@ def _lost_late(case: Case) -> Hit | None:
     return Hit(FAIR, tuple(lines[:3])) if lines and at_run(lines[0]) else None
 
 
+_LIBRARY = template("a library that the engine needs is missing or is not the right one: {library}")
+_LIBRARIES = (
+    remedy("keep the engine's own libraries beside the program", "LD_LIBRARY_PATH=FOLDER"),
+    remedy("install what is missing: the CUDA or Visual C++ runtime, libgomp1"),
+    remedy("take the package made for this system"),
+)
 _OTHER_BUILD = remedy("take the package made for this GPU and driver")
 
 RULES: tuple[Rule, ...] = (
@@ -167,12 +187,15 @@ RULES: tuple[Rule, ...] = (
         "libraries",
         "engine-incomplete",
         seen("library_missing", confidence=LIKELY),
-        template("a library that the engine needs is missing or is not the right one: {library}"),
-        (
-            remedy("keep the engine's own libraries beside the program", "LD_LIBRARY_PATH=FOLDER"),
-            remedy("install what is missing: the CUDA or Visual C++ runtime, libgomp1"),
-            remedy("take the package made for this system"),
-        ),
+        _LIBRARY,
+        _LIBRARIES,
+    ),
+    Rule(
+        "none-loaded",
+        "engine-incomplete",
+        _none_loaded,
+        _LIBRARY,
+        _LIBRARIES,
     ),
     Rule(
         "rpc",
@@ -208,5 +231,6 @@ RULES: tuple[Rule, ...] = (
             NEWER_BUILD,
             NO_FLASH,
         ),
+        tells_why=False,
     ),
 )

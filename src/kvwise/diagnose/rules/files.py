@@ -35,10 +35,24 @@ def _refused(case: Case) -> Hit | None:
     codes = ["model_load"]
     if case.has("context_made", "server_exit") and not case.complete:
         codes.append("context_init")  # fitting says so too, of drafts, and goes on
-    lines = [each for each in case.all(*codes) if "reason" in each.fields]
+    lines = [each for each in case.all(*codes) if _gives_reason(each)]
     if not lines:
         return None
     return Hit(POSSIBLE, tuple(lines[:4]), {"reason": lines[0].fields["reason"]})
+
+
+_NO_REASON = re.compile(
+    r"(?:Failed to load model from file\b.*|"
+    r"(?:\S.{0,300}[/\\])?\S{1,200}\.(?:gguf|bin|ggml)\S{0,3}|"
+    r"\S{0,3}[Ff]ailed to load (?:the )?model\b.{0,200}|[Ll]oad failed\W*|[Uu]nknown error\W*|"
+    r"rpc error: code = \w+ desc =\s*(?:failed loading model)?\W*)\Z"
+)
+"""What stands where a reason should: the file's name, or once more that it failed."""
+
+
+def _gives_reason(each: Seen) -> bool:
+    reason = each.fields.get("reason", "").strip()
+    return bool(reason) and not _NO_REASON.match(reason)
 
 
 _LEAST = 0.25
@@ -268,5 +282,6 @@ RULES: tuple[Rule, ...] = (
                 "-ngl 0",
             ),
         ),
+        tells_why=False,
     ),
 )

@@ -60,7 +60,8 @@ def _mtp(case: Case) -> Hit | None:
     if not lines:
         measured = case.all("fit_unmeasured")
         return Hit(FAIR, tuple(measured[:2])) if measured and case.has("fit") else None
-    return Hit(0.97 if case.reserved or at_run(lines[0]) else LIKELY, tuple(lines[:4]))
+    begun = case.reserved or at_run(lines[0]) or lines[0].beside == "mtp"
+    return Hit(0.97 if begun else LIKELY, tuple(lines[:4]))
 
 
 def _mmproj(case: Case) -> Hit | None:
@@ -70,7 +71,7 @@ def _mmproj(case: Case) -> Hit | None:
     lines = lines or _late(case)
     if not lines:
         return None
-    fitted = case.has("fit_done", "fit_starts", "fit_probes")
+    fitted = case.has("fit_done", "fit_starts", "fit_probes") or lines[0].beside == "clip"
     return Hit(0.97 if fitted else LIKELY, tuple(lines[:4]))
 
 

@@ -18,6 +18,11 @@ _SAYS_LITTLE = frozenset({"hint_crash", "hint_refused"})
 """That it went wrong, and nothing of the reason."""
 _CAUSE = template("no wording that kvwise knows; the words of the line point at this cause")
 
+_UNSAID = template(
+    "this is all that the log says: it failed, and no line gives the reason, so neither memory nor "
+    "anything else can be named"
+)
+
 _KINDS: dict[str, tuple[str, ...]] = {
     "device-lost-timeout": ("hint_lost",),
     "rpc-unreachable": ("hint_rpc",),
@@ -92,10 +97,18 @@ def _short(stages: tuple[Stage, ...], named: str) -> When:
 def rules(others: Iterable[Rule]) -> tuple[Rule, ...]:
     """A rule for each hint; what helps is what helps against the kind itself."""
     first: dict[str, Rule] = {}
+    others = tuple(others)
     for rule in others:
         first.setdefault(rule.kind, rule)
-    rows = [(kind, _hinted(*codes)) for kind, codes in _KINDS.items()]
-    rows += [(kind, _short(*part)) for kind, part in _PARTS.items()]
+    rows = [
+        (kind, _hinted(*codes), not _SAYS_LITTLE.intersection(codes))
+        for kind, codes in _KINDS.items()
+    ]
+    rows += [(kind, _short(*part), True) for kind, part in _PARTS.items()]
+    silent = {rule.kind: rule for rule in others if not rule.tells_why}
     return tuple(
-        replace(first[kind], name=f"hint-{kind}", when=when, cause=_CAUSE) for kind, when in rows
+        replace(first[kind], name=f"hint-{kind}", when=when, cause=_CAUSE)
+        if why
+        else replace(silent[kind], name=f"hint-{kind}", when=when, cause=_UNSAID)
+        for kind, when, why in rows
     )

@@ -63,7 +63,7 @@ def _fit_crash(case: Case) -> Hit | None:
         memory = lines[0].code in ("gpu_oom", "host_alloc")
         return Hit(0.97, tuple(lines[:4]), memory=memory, pool=pool_of(case) if memory else None)
     errors = [each for each in case.all("fit") if "error" in each.fields]
-    others = case.failed_codes - {"fit", "model_load", "server_exit"}
+    others = case.failed_codes - {"fit", "model_load", "server_exit", "exited"}
     if errors and not others:
         return Hit(FAIR, tuple(errors[:2]), dict(errors[0].fields))
     return None
@@ -96,7 +96,9 @@ def _no_context(case: Case) -> Hit | None:
     return Hit(POSSIBLE, tuple(lines[:3]))
 
 
-_SAY_NOTHING = frozenset({"context_made", "model_load", "server_exit", "crashed", "killed"})
+_SAY_NOTHING = frozenset(
+    {"context_made", "model_load", "server_exit", "crashed", "exited", "killed"}
+)
 
 
 RULES: tuple[Rule, ...] = (

@@ -29,10 +29,13 @@ _SAID = (
     ("no longer running", r"no longer running"),
     ("WinError", r"WinError"),
     ("ows Error", r"Windows Error"),
+    ("rror ", r"[Ee]rror(?: code)?"),
     ("unix_wait_status", r"unix_wait_status"),
     ("xit_code", r"exit_code(?:=Some)?"),
     ("xitStatus(", r"(?:unix_wait_status|ExitStatus)"),
 )
+_NOT_ONLY_OF_PROCESSES = frozenset({"rror "})
+"""Words before any number of an error: only what cannot be anything but an NTSTATUS counts."""
 _BETWEEN = r"\W{0,6}(?:is )?\(?"
 _SIGNALS = {"cpu_instructions": "4", "killed": "9", "crashed": "5|6|7|8|10|11"}
 """LM Studio gives the number of the signal alone."""
@@ -49,10 +52,14 @@ def _spellings(status: str | int) -> tuple[str, ...]:
 def _rows() -> tuple[Wording, ...]:
     rows = []
     for code, statuses in _STATUSES.items():
-        numbers = "|".join(text for each in statuses for text in _spellings(each))
         for needle, said in _SAID:
+            numbers = "|".join(text for each in statuses for text in _spellings(each))
             if code == "killed" and needle == "WinError":
                 continue
+            if needle in _NOT_ONLY_OF_PROCESSES:
+                numbers = "|".join(
+                    text for each in statuses if isinstance(each, int) for text in _spellings(each)
+                )
             end = r"(?![\dx]|\.\d)"
             rows.append((code, needle, rf"{said}{_BETWEEN}(?P<status>{numbers}){end}"))
         if code in _SIGNALS:

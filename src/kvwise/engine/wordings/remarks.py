@@ -70,7 +70,7 @@ ROWS: tuple[Wording, ...] = (
     ("clip", "CLIP using ", r"CLIP using (?P<backend>\w+) backend"),
     ("clip", "clip_model_loader", r"clip_model_loader"),
     ("clip", "loaded multimodal model", r"loaded multimodal model"),
-    ("clip", "mmproj", r"--mmproj\b|load\w*: loaded mmproj"),
+    ("clip", "mmproj", r"--mmproj\b|load\w*: loaded mmproj|\bused as mmproj\b"),
     ("fit_unmeasured", "fitting without it", r"memory of the extra model, fitting without it"),
     ("fit_no_memory", "did not report memory", r"device (?P<device>\S+) did not report memory"),
     ("working_set", "recommended max working set size", r"current allocated size is greater than the recommended max working set size"),
@@ -100,6 +100,12 @@ ROWS: tuple[Wording, ...] = (
     ("decode_memory", "failed with error -2", r"failed with error -2\b"),
     ("decode_memory", "failed to allocate graph, reserve", r"failed to allocate graph, reserve"),
     ("exit_ok", "llama_perf_context_print", r"llama_perf_context_print"),
+    # -- libraries that are tried one after the other: one of them is enough ---------------------------------
+    ("library_tried", "ailed ", r"\b[Ff]ailed [Ll]oading (?:dependency )?'(?P<library>[^']{1,300}\.(?:dll|so|dylib)[.\d]{0,12})'"),
+    ("library_tried", "ailed to load ", r"\b[Ff]ailed to load (?:library |backend )?'?(?P<library>[^'\s]{1,300}\.(?:dll|so|dylib)[.\d]{0,12})\b"),
+    ("library_loaded", "oaded ", r"\b(?:[Ss]uccessfully )?[Ll]oaded (?:dependency )?'(?P<library>[^']{1,300}\.(?:dll|so|dylib)[.\d]{0,12})'"),
+    ("library_loaded", "load_backend: loaded", r"load_backend: loaded (?P<library>\w{1,40}) backend"),
+    ("gpu_found", "inference compute", r"msg=\"inference compute\" .{0,80}library=(?P<library>(?i:cuda|rocm|metal|vulkan|oneapi|sycl))"),
     # -- requests ------------------------------------------------------------------------------------------
     ("new_prompt", "new prompt,", r"new prompt, n_ctx_slot = (?P<n_ctx>\d+).{0,80}?(?:n_prompt_tokens|task\.n_tokens) = (?P<tokens>\d+)"),
     ("slot", "n_ctx_slot = ", r"new slot,? n_ctx_slot = (?P<n_ctx>\d+)"),
