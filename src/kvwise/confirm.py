@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvwise.device import Device, Host
-from kvwise.engine.find import Engine, find, for_gpus
-from kvwise.errors import EngineError, KvwiseError, Refused
+from kvwise.engine.find import Engine
+from kvwise.errors import KvwiseError, Refused
 from kvwise.launch import Launch
 from kvwise.plan.choose import Choice, Plan
 from kvwise.simulate import simulation
@@ -67,20 +67,6 @@ class Confirmation:
         return self.choice is not None and all(
             check.agrees and check.fits for check in self.checked
         )
-
-
-def engine_for(devices: Sequence[Device], wanted: str | None = None) -> Engine | None:
-    """An engine that can confirm a plan for these devices; None when there is none.
-
-    GPUs need a binary (`wanted`, KVWISE_ENGINE, PATH), the processor is known to the embedded one.
-    Raises UsageError for a wanted one that is not there.
-    """
-    try:
-        return for_gpus(wanted) if devices else find(wanted)
-    except EngineError:
-        if wanted:
-            raise
-        return None
 
 
 def confirm(

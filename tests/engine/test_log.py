@@ -320,6 +320,13 @@ def test_a_line_of_any_length_costs_a_bounded_amount() -> None:
     ]
 
 
+def test_every_wording_is_a_pattern() -> None:
+    # they are compiled when a line first needs them: a broken one would be found on some log only
+    for rows, _ in log.failures.TABLES:
+        for row in rows:
+            assert row.pattern.search("") is None, row.source
+
+
 WORDS = st.sampled_from(
     [row.needle for row in log.lines.ROWS]
     + [row[1] for row in log.failures.ROWS]

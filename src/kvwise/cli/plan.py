@@ -156,13 +156,14 @@ def _confirm(
     printer: Printer, made: Planned, engine: str | None, *, named: bool
 ) -> Confirmation | None:
     """What an engine that is at hand says to the plan; None without one."""
-    from kvwise.confirm import confirm, engine_for  # noqa: PLC0415  (starts an engine)
-    from kvwise.engine.find import find  # noqa: PLC0415
+    from kvwise.engine.find import at_hand, find  # noqa: PLC0415
 
     on = made.on
-    used = engine_for(on.devices, engine)
+    used = at_hand(engine, gpus=bool(on.devices))
     if used is None:
         return None
+    from kvwise.confirm import confirm  # noqa: PLC0415  (heavy, and starts an engine)
+
     own = bool(on.devices) and not named and find() == used  # the one that listed these devices
     with printer.working(phrase("asking {engine}", engine=used.name)):
         return confirm(made.plan, made.ref, on.devices, used, host=on.host, own=own)

@@ -211,9 +211,12 @@ def _encoding(data: bytes) -> str | None:
 
 
 class _Row(NamedTuple):
-    """A pattern and what its match means; all rows stand in the order in which they are tried."""
+    """A wording and what its match means; all rows stand in the order in which they are tried.
 
-    pattern: re.Pattern[str]
+    `of.pattern` is compiled when it is first asked for.
+    """
+
+    of: lines.Row | failures.Row
     make: Callable[[re.Match[str]], ev.Event | None]
 
 
@@ -230,9 +233,9 @@ class _Needle(NamedTuple):
 @cache
 def _rows() -> tuple[tuple[str, _Row], ...]:
     """(needle, row) of everything that `log.read_line` would try, in its order."""
-    told: list[tuple[str, _Row]] = [(row.needle, _Row(row.pattern, row.make)) for row in lines.ROWS]
+    told: list[tuple[str, _Row]] = [(row.needle, _Row(row, row.make)) for row in lines.ROWS]
     for known, kind in failures.TABLES:
-        told += [(row.needle, _Row(row.pattern, _maker(kind, row.code))) for row in known]
+        told += [(row.needle, _Row(row, _maker(kind, row.code))) for row in known]
     return tuple(told)
 
 
@@ -263,7 +266,7 @@ def _read_rows(text: str, numbers: list[int]) -> ev.Event | None:
     rows = _rows()
     for number in sorted(numbers):
         row = rows[number][1]
-        match = row.pattern.search(text)
+        match = row.of.pattern.search(text)
         if match:
             return row.make(match)
     return None

@@ -33,15 +33,21 @@ class Row(NamedTuple):
 
     code: str
     needle: str
-    pattern: re.Pattern[str]
+    source: str
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """Compiled when the first line needs it: most logs need few of the hundreds."""
+        return _compiled(self.source)
+
+
+@cache
+def _compiled(source: str) -> re.Pattern[str]:
+    return re.compile(source, re.ASCII)
 
 
 def _rows(*tables: Iterable[Wording]) -> tuple[Row, ...]:
-    return tuple(
-        Row(code, needle, re.compile(pattern, re.ASCII))
-        for table in tables
-        for code, needle, pattern in table
-    )
+    return tuple(Row(*wording) for table in tables for wording in table)
 
 
 ROWS = _rows(

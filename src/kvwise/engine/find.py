@@ -170,6 +170,20 @@ def for_gpus(wanted: str | None = None) -> Engine | None:
     return binary(path) if path else None
 
 
+def at_hand(wanted: str | None = None, *, gpus: bool) -> Engine | None:
+    """An engine for this machine's processor or for `gpus`; None when there is none.
+
+    GPUs need a binary (`wanted`, KVWISE_ENGINE, PATH), the processor is known to the embedded one.
+    Raises UsageError for a wanted one that is not there.
+    """
+    try:
+        return for_gpus(wanted) if gpus else find(wanted)
+    except EngineError:
+        if wanted:
+            raise
+        return None
+
+
 def embedded() -> Engine | None:
     """xllamacpp, if it is installed. Its build is a part of its version, because the library
     itself reports build 0."""
