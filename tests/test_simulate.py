@@ -16,12 +16,14 @@ from kvwise.engine.loaded import Collector
 from kvwise.engine.log import read
 from kvwise.engine.noalloc import Pass, Row, whole
 from kvwise.engine.simulated import ledger_of
+from kvwise.engine.simulated_beside import with_beside
 from kvwise.errors import HeaderError, Refused, SourceError, UsageError
 from kvwise.gguf.open import open_header
 from kvwise.launch import Launch
 from kvwise.memory.account import account
 from kvwise.memory.ledger import Ledger
 from kvwise.simulate import command, simulate, simulation
+from kvwise.text import phrase
 from kvwise.units import GIB, MIB
 from models import smollm2
 from zoo_files import ZOO
@@ -212,6 +214,14 @@ def test_a_device_that_is_not_generic_leaves_a_doubt() -> None:
     doubts = ledger_of(said(), model, Launch(n_ctx=8192), GPUS).doubts
     assert "stands in for CUDA" in str(doubts[0])
     assert ledger_of(said(), model, Launch(n_ctx=8192), (CARD,)).verified
+
+
+def test_each_doubt_stands_once_beside_what_was_computed() -> None:
+    model = describe(open_header(QWEN))
+    launch = Launch(n_ctx=8192, n_gpu_layers=99)
+    ledger = ledger_of(said(), model, launch, GPUS)
+    computed = replace(account(model, launch, GPUS), doubts=(*ledger.doubts, phrase("another")))
+    assert with_beside(ledger, computed).doubts == (*ledger.doubts, phrase("another"))
 
 
 @pytest.mark.parametrize(

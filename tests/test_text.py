@@ -35,3 +35,9 @@ def test_an_unknown_language_or_sentence_stays_english() -> None:
 
 def test_phrases_compare_by_value() -> None:
     assert phrase("{a}", a=1) == Phrase("{a}", {"a": 1})
+
+
+def test_equal_phrases_are_one_in_a_set_or_as_a_key() -> None:
+    same = phrase("{a} of {b}", a=1, b=[2]), Phrase("{a} of {b}", {"b": [2], "a": 1})
+    assert len({*same, phrase("{a} of {b}", a=2, b=[2])}) == 2
+    assert list(dict.fromkeys((*same, phrase("other")))) == [same[0], phrase("other")]

@@ -27,6 +27,10 @@ class Phrase:
     def __str__(self) -> str:
         return say(self, "en")
 
+    def __hash__(self) -> int:
+        """By the sentence alone: the fields are a mapping, which has no hash."""
+        return hash(self.template)
+
 
 def phrase(template: str, /, **fields: object) -> Phrase:
     """Short way to write `Phrase(template, {...})`."""
