@@ -54,6 +54,24 @@ def test_sentences_are_collected_from_every_kind_of_place(texts: ModuleType) -> 
     assert "a quantized" not in found
 
 
+NOT_WORDS = re.compile(
+    r"```.*?```|`[^`]*`|\{[^{}]*\}|(?<!\S)-{1,2}[a-z][\w-]*|kvwise [^。\n]*", re.DOTALL
+)
+CHINESE = re.compile(r"[\u4e00-\u9fff]")
+
+
+def test_a_token_has_one_chinese_word(texts: ModuleType) -> None:
+    """词元, in what kvwise says and in what is written about it; names and examples stay."""
+    said = [str(message.string) for message in texts.catalogue("zh_CN") if message.id]
+    pages = sorted([ROOT / "README.zh-CN.md", *(ROOT / "docs").rglob("*.zh-CN.md")])
+    said += [NOT_WORDS.sub("", path.read_text("utf-8")) for path in pages]
+    assert sum("词元" in each for each in said) > 100
+    lines = (line for each in said for line in NOT_WORDS.sub("", each).splitlines())
+    bad = [line for line in lines if CHINESE.search(line)
+           and re.search(r"令牌|(?<![\w-])[Tt]okens?(?![\w-])(?!  )", line)]  # fmt: skip
+    assert bad == []
+
+
 def test_a_prompt_and_a_hint_have_different_words(texts: ModuleType) -> None:
     """提示词 is a prompt, 提示 a hint; 提示符 is the shell's."""
     prompts = 0
