@@ -188,6 +188,36 @@ def _killed(argv: Sequence[str], out: Path, more: int) -> None:
     assert not alive  # no engine is left behind
 
 
+def test_a_file_that_has_changed_is_told_whatever_is_asked(tmp_path: Path) -> None:
+    docs, out = tmp_path / "docs", tmp_path / "out"
+    text, page = docs / "a.txt", docs / "b.html"
+    docs.mkdir()
+    text.write_text("Bread needs flour, water, salt and time. ")
+    page.write_text("<p>The train to Karlsby leaves at six in the morning.</p>")
+    folder = _run(docs, out)
+    assert len(folder["documents"]) == 2
+    labels = ("--classify", "food,travel")
+    ours = [sys.executable, "-m", "kvwise", "digest", "--out", str(out), "-t", "1", "--json"]
+
+    def ask(*words: str) -> tuple[int, dict[str, Any]]:
+        done = subprocess.run([*ours, *words], capture_output=True, text=True, check=False)
+        return done.returncode, json.loads(done.stdout)
+
+    page.write_text("<p>Another text.</p>")  # its text is kept in the folder
+    code, found = ask("--search", "train")
+    assert (code, found["outdated"], len(found["search"]["hits"])) == (0, ["docs/b.html"], 2)
+    text.write_text("Longer: bread needs flour, water, salt and time. ")  # read where it lies
+    code, found = ask(*labels)
+    assert (code, found["outdated"]) == (0, ["docs/a.txt", "docs/b.html"])  # by vectors alone
+    writer = ("--model", str(smollm2()))
+    for words in (("--search", "bread"), (*labels, *writer), ("--task", "summarize", *writer)):
+        code, found = ask(*words)
+        assert code == 1
+        assert "has changed since its chunks were made" in found["error"]["message"]
+    code, found = ask(str(docs), *labels)
+    assert (code, found["outdated"]) == (0, [])
+
+
 @pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.slow)])
 def test_kills_lose_nothing_and_repeat_nothing(tmp_path: Path, kills: int) -> None:
     document = tmp_path / "doc.txt"

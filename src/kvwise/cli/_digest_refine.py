@@ -92,6 +92,11 @@ def refine(printer: Printer, session: Session, shelf: Shelf, wanted: Wanted) -> 
     The vectors of the question and the labels are made first; then the embedding engine is ended,
     because the memory may hold one model only.
     """
+    if wanted.start is not None and (wanted.labels or wanted.task):
+        from kvwise.digest.search import check_unchanged  # noqa: PLC0415
+
+        for document in shelf.documents():
+            check_unchanged(document)
     hits: Sequence[Hit] = ()
     vectors: dict[str, Sequence[float]] = {}
     labels: tuple[str, ...] = ()

@@ -169,3 +169,32 @@ def show_hits(printer: Printer, question: str, hits: Sequence[Hit]) -> None:
         place = place_of(hit.row, hit.start, hit.end)
         printer.text(f"{number}. {hit.score:.3f}  {place}", "good")
         printer.text(shortened(hit.text))
+
+
+def say_unfinished(printer: Printer, shelf: Shelf) -> None:
+    """What was stopped is asked all the same, as far as it came; but not without a word."""
+    from kvwise.digest.shelf import FINISHED  # noqa: PLC0415
+
+    names = [each.name for each in shelf.documents() if each.state != FINISHED]
+    if names:
+        text = phrase(
+            "{name} is not finished ({count} such): what is missing is not found; name it on the "
+            "line to go on",
+            name=names[0], count=len(names),
+        )  # fmt: skip
+        printer.remark(text, "warn")
+
+
+def say_outdated(printer: Printer, shelf: Shelf, *, by_vectors: bool) -> list[str]:
+    """What is kept of a document answers even if its file is another by now; but not without a
+    word, and its name is returned. `by_vectors`: no text is read. Where the file itself is read,
+    that is refused."""
+    from kvwise.digest.search import outdated  # noqa: PLC0415
+
+    found = []
+    for document in shelf.documents():
+        said = outdated(document) if by_vectors or document.text is not None else None
+        if said is not None:
+            printer.remark(said, "warn")
+            found.append(document.name)
+    return found

@@ -318,27 +318,16 @@ def _show(  # noqa: PLR0917 (one place calls it)
         if not printer.json:
             view.show(printer, session, shelf, summary, written)
     else:
-        _say_unfinished(printer, shelf)
+        view.say_unfinished(printer, shelf)
+    if any(asked.text(name) for name in _ASKING):
+        kept = asked.text("classify") and not asked.text("model")
+        document["outdated"] = view.say_outdated(printer, shelf, by_vectors=bool(kept))
     document |= _searched(printer, asked, session, shelf)
     if wanted is not None:
         document |= refine(printer, session, shelf, wanted)
     if printer.json:
         printer.document(document)
     return 0
-
-
-def _say_unfinished(printer: Printer, shelf: Shelf) -> None:
-    """What was stopped is asked all the same, as far as it came; but not without a word."""
-    from kvwise.digest.shelf import FINISHED  # noqa: PLC0415
-
-    names = [each.name for each in shelf.documents() if each.state != FINISHED]
-    if names:
-        text = phrase(
-            "{name} is not finished ({count} such): what is missing is not found; name it on the "
-            "line to go on",
-            name=names[0], count=len(names),
-        )  # fmt: skip
-        printer.remark(text, "warn")
 
 
 def _searched(printer: Printer, asked: _Asked, session: Session, shelf: Shelf) -> dict[str, object]:

@@ -24,9 +24,12 @@ from kvwise.digest.reading import readable
 from kvwise.digest.shelf import Document, Row, Shelf
 from kvwise.digest.sources import stamp_of
 from kvwise.errors import SourceError
+from kvwise.text import Phrase, phrase, template
 
 _LOOKED_AT, _WIDER = 8, 2
 """Chunks whose passages are looked at: so many, or so many for each one wanted."""
+_CHANGED = template("{path} has changed since its chunks were made")
+_AGAIN = template("name it in this command, or digest it again: only what changed is made anew")
 _SAME = 0.95
 """Cosine from which two passages say the same."""
 
@@ -142,13 +145,7 @@ class _Texts:
             return text_file(self._folder, document).raw(row.start, row.end)
 
     def _check(self, document: Document) -> None:
-        with _told(document):
-            same = document.text is not None or stamp_of(Path(document.source)) == document.stamp
-        if not same:
-            raise SourceError(
-                "{path} has changed since its chunks were made", path=document.source,
-                hint="name it in this command, or digest it again: only what changed is made anew",
-            )  # fmt: skip
+        check_unchanged(document)
         self._same.add(document.name)
 
     def bytes_of(self, row: Row, text: str, start: int, end: int) -> tuple[int, int]:
@@ -156,6 +153,25 @@ class _Texts:
         about = text_file(self._folder, self._documents[row.document])
         first = row.start + about.bytes(text[:start])
         return first, first + about.bytes(text[start:end])
+
+
+def check_unchanged(document: Document) -> None:
+    """Raises SourceError where the text that offsets count in is no longer what it was."""
+    with _told(document):
+        same = document.text is not None or stamp_of(Path(document.source)) == document.stamp
+    if not same:
+        raise SourceError(_CHANGED, path=document.source, hint=_AGAIN)
+
+
+def outdated(document: Document) -> Phrase | None:
+    """That what is kept of a document is older than its file, for answers that need no more than
+    what is kept. None of a file that is not there: nobody changed it."""
+    try:
+        same = stamp_of(Path(document.source)) == document.stamp
+    except OSError:
+        return None
+    return None if same else phrase("{problem}; {hint}", problem=phrase(_CHANGED,
+           path=document.source), hint=phrase(_AGAIN))  # fmt: skip
 
 
 def text_of(shelf: Shelf, row: Row) -> str:
