@@ -98,7 +98,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
         if plan.get("soon") and not state["asked"]:
             state["asked"] = True
-            threading.Timer(0.4, end, [plan.get("then", {})]).start()
+            threading.Timer(1.5, end, [plan.get("then", {})]).start()
     def do_POST(self):
         self.do_GET()
         if self.path == "/say":
@@ -139,7 +139,8 @@ server.serve_forever()
 _HELP = """
 -m, --model FNAME   -c, --ctx-size N   -b N   -ub N   -ctk TYPE   -ctv TYPE   -ngl N   -ncmoe N
 -np N   -kvu   -nkvo   -fit on   -fa on   --host H   --port P   -lv N   --api-key KEY   --embedding
---shiny-new VALUE   --rpc SERVERS   -dev D   -t N   --no-warmup   -hf REPO   --metrics
+-ot PATTERN=BUFFER   -ts N0,N1   --shiny-new VALUE   --rpc SERVERS   -dev D   -t N
+--no-warmup   -hf REPO   --metrics
 """
 
 

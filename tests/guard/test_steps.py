@@ -12,10 +12,11 @@ from kvwise.device import Device, Host
 from kvwise.gguf.open import open_header
 from kvwise.guard.case import Case, line_of
 from kvwise.guard.cause import Cause
-from kvwise.guard.steps import RESERVE, RUNG, SHARES, Exhausted, Ladder
+from kvwise.guard.steps import RESERVE, SHARES, Exhausted, Ladder
 from kvwise.launch import Launch
+from kvwise.plan.choose import plan
 from kvwise.plan.goal import Goal
-from kvwise.plan.step import KNOBS, Step
+from kvwise.plan.step import KNOBS, Step, knobs_moved
 from kvwise.text import phrase
 from kvwise.units import GIB, MIB
 
@@ -127,8 +128,43 @@ def test_after_a_new_plan_its_own_ladder_is_gone_down() -> None:
     assert first.knobs == (RESERVE,)
     second = ladder.next(first.launch, cause("kv-alloc-oom", 256 * MIB))
     assert isinstance(second, Step)
-    assert second.knobs == (RUNG,)
+    assert set(second.knobs) <= set(KNOBS)  # what it moves
     assert (second.frees_bytes or 0) >= 64 * MIB
+
+
+def test_what_was_planned_goes_down_the_plans_own_ladder_first() -> None:
+    made = plan(MODEL, [CARD], Goal(), host=HOST)
+    planned = case(goal=Goal(), fixed=frozenset(), plan=made)
+    ladder, launch = Ladder(planned), made.choice.launch
+    for rung in made.ladder:
+        found = ladder.next(launch, cause("out-of-memory"))
+        assert isinstance(found, Step)
+        assert found.launch == rung.launch
+        assert found.knobs == knobs_moved(launch, rung.launch)
+        assert str(found.reason) == str(rung.step)
+        launch = found.launch
+    after = ladder.next(launch, cause("out-of-memory"))
+    assert isinstance(after, Step)
+    assert after.knobs == (RESERVE,)
+
+
+def test_a_plans_ladder_is_left_where_it_leads_back() -> None:
+    """Its rungs have the cache types that the engine lacks."""
+    goal = Goal(min_quality="any")
+    made = plan(MODEL, [CARD], goal, host=HOST)
+    ladder = Ladder(case(goal=goal, fixed=frozenset(), plan=made))
+    launch = made.choice.launch
+    while launch.type_k == "f16":
+        found = ladder.next(launch, cause("out-of-memory"))
+        assert isinstance(found, Step)
+        launch = found.launch
+    lacking = ladder.next(launch, cause("cache-types"))
+    assert isinstance(lacking, Step)
+    for _ in range(3):
+        assert (lacking.launch.type_k, lacking.launch.type_v) == ("f16", "f16")
+        again = ladder.next(lacking.launch, cause("out-of-memory"))
+        assert isinstance(again, Step)
+        lacking = again
 
 
 def test_a_lost_gpu_asks_for_shorter_work() -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from kvwise import here
 from kvwise.cli._learned import NOTHING, Known, known
 from kvwise.cli._request import Machine, companions_of, machine, model_of, read_launch, with_model
 from kvwise.cli.output import Printer
-from kvwise.errors import UsageError
+from kvwise.errors import EngineError, UsageError
 from kvwise.gguf.model import Model
 from kvwise.options import Reading
 from kvwise.plan.choose import Impossible, Plan
@@ -20,6 +21,9 @@ from kvwise.plan.goal import PURPOSES, Goal
 from kvwise.plan.quality import QUALITIES
 from kvwise.plan.report import plan_json
 from kvwise.units import parse_count
+
+if TYPE_CHECKING:
+    from kvwise.engine.find import Engine
 
 GOAL_OPTIONS = (
     click.Option(
@@ -78,12 +82,11 @@ def planned(
     """
     ref, reading = read_launch(words, model, engine)
     described = model_of(ref, shape)
-    on = machine(**devices)
+    on = machine(**devices, engine=_engine_here(engine))
     wanted = goal_of(printer, described, engine=engine, **goal)
     fixed = fixed_of(reading)
     launch = with_model(reading.launch, ref, described)
-    here = shape is None and not any(devices[name] for name in ("gpu", "device_file", "ram"))
-    measured = known(described, on, launch.build, here=here, file=results)
+    measured = known_of(described, on, launch.build, devices, results, shape=shape)
     made = make_plan(
         described,
         on.devices,
@@ -97,6 +100,36 @@ def planned(
     )
     kept = tuple(reading.origins[each] for each in sorted(fixed))
     return Planned(made, described, ref, on, kept, measured)
+
+
+def _engine_here(wanted: str | None) -> Engine | None:
+    """The engine whose GPUs are planned for: the one that `run` would start. None where there is
+    none, or no GPU that it could see. Raises UsageError for a wanted one that is not there."""
+    if not here.may_have_gpu():
+        return None
+    from kvwise.engine.find import serving  # noqa: PLC0415  (starts a process)
+
+    try:
+        return serving(wanted)
+    except EngineError:
+        if wanted:
+            raise
+        return None
+
+
+def known_of(
+    model: Model,
+    on: Machine,
+    build: str,
+    devices: dict[str, Any],
+    results: str | None,
+    *,
+    shape: str | None = None,
+) -> Known:
+    """What was measured and counts for a plan on these devices; `devices` holds the values of
+    DEVICE_OPTIONS, because speeds of this machine count for its own alone."""
+    own = shape is None and not any(devices[name] for name in ("gpu", "device_file", "ram"))
+    return known(model, on, build, here=own, file=results)
 
 
 def refuse(printer: Printer, impossible: Impossible) -> int:

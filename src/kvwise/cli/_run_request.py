@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
-from kvwise.cli._build import ASKED, ZOO, of_zoo
+from kvwise.cli._build import read_for_build
 from kvwise.cli._count import model_file
-from kvwise.cli._planning import fixed_of, goal_of
+from kvwise.cli._planning import fixed_of, goal_of, known_of
 from kvwise.cli._request import Machine, companions_of, machine, model_of, with_model
 from kvwise.cli.output import Printer
 from kvwise.engine.devices import list_devices
-from kvwise.engine.find import SERVER, Engine, binary, find
+from kvwise.engine.find import Engine
 from kvwise.errors import KvwiseError, UsageError
 from kvwise.gguf.model import Model
 from kvwise.guard.case import Case, short
 from kvwise.guard.line import Given
 from kvwise.here import with_reserve
 from kvwise.launch import Launch
-from kvwise.options import asked, read, spellings
+from kvwise.options import asked, spellings
 from kvwise.options.row import SERVER as TOOL
 from kvwise.plan.choose import Plan
 from kvwise.plan.choose import plan as make_plan
@@ -42,17 +39,6 @@ class Wanted:
     notes: list[Phrase] = field(default_factory=list)
 
 
-def engine_of(wanted: str | None) -> Engine:
-    """The engine to serve with: the one named, KVWISE_ENGINE, a llama-server on PATH, embedded.
-
-    Raises UsageError, EngineError.
-    """
-    if wanted or os.environ.get("KVWISE_ENGINE"):
-        return find(wanted)
-    path = shutil.which(SERVER)
-    return binary(path) if path else find()
-
-
 def wanted_of(
     printer: Printer,
     *,
@@ -65,28 +51,24 @@ def wanted_of(
     goal: dict[str, Any],
     may_change: Sequence[str],
     dry_run: bool,
+    results: str | None = None,
 ) -> Wanted:
-    """Read the line. A model that stands alone is planned for; a command with -m is taken as it is.
+    """Read the line. A model that stands alone is planned for as `plan` does; a command with -m is
+    taken as it is.
 
     Raises UsageError, Impossible, and what opening the model raises.
     """
     _check_strangers(strangers, engine)
-    line = _plain_numbers(words)
     planned = bool(model) or any(goal[name] for name in goal if name != "predict")
-    if goal["predict"] and not planned:
-        line += ["-n", goal["predict"]]
-    rules = _asked_rules(words)
-    reading = read([*line, *rules], environ=os.environ)
+    more = ["-n", goal["predict"]] if goal["predict"] and not planned else []
+    line = [*_plain_numbers(words), *more]
+    reading = read_for_build([*words, *more], model, engine_wanted)
     if model and "model" in reading.origins and reading.launch.model != model:
         raise UsageError("two models: {one} and {other}", one=model, other=reading.launch.model)
     ref = model or reading.launch.model
     notes = [*reading.notes]
     described = _described(ref, notes, needed=planned or engine.kind == "embedded")
     base = reading.launch
-    if not rules and dry_run and not engine_wanted and of_zoo(ref):
-        base = replace(base, build_from=ZOO)  # as `plan` has it: such a model cannot be started
-    elif not rules and engine.build:
-        base = replace(base, build=engine.build)
     if described is not None:
         base = with_model(base, ref, described)
     on = _machine(engine, base, devices, notes, needed=planned)
@@ -121,6 +103,7 @@ def wanted_of(
         notes += _misses(wanted)
         return wanted
     aim = goal_of(printer, described, engine=engine_wanted, **goal)
+    measured = known_of(described, on, base.build, devices, results)
     made = make_plan(
         described,
         on.devices,
@@ -129,14 +112,11 @@ def wanted_of(
         fixed=case.fixed,
         host=on.host,
         companions=case.companions,
+        grades=measured.grades,
+        results=measured.speeds,
     )
-    return Wanted(given, replace(case, goal=aim), made.choice.launch, made, notes)
-
-
-def _asked_rules(words: Sequence[str]) -> list[str]:
-    """`--engine-build` as it stands in the line, the last one."""
-    asked_for = [[word, value] for word, value in pairwise(words) if word == ASKED]
-    return asked_for[-1] if asked_for else []
+    case = replace(case, goal=aim, plan=made)
+    return Wanted(given, case, made.choice.launch, made, [*notes, *measured.said])
 
 
 def _check_strangers(strangers: Sequence[str], engine: Engine) -> None:

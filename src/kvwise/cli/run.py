@@ -10,6 +10,7 @@ import click
 
 from kvwise.cli._commands import MaybeNumber
 from kvwise.cli._commands import command as make_command
+from kvwise.cli._learned import RESULTS
 from kvwise.cli._planning import GOAL_OPTIONS, refuse
 from kvwise.cli._request import DEVICE_NAMES, DEVICE_OPTIONS, MODEL
 from kvwise.cli.output import Printer
@@ -34,14 +35,15 @@ _MAY_CHANGE = ("ubatch", "types", "context", "layers", "all")
     MODEL,
     *GOAL_OPTIONS,
     *DEVICE_OPTIONS,
+    RESULTS,
     click.Option(
         ["--engine"], metavar="PATH",
         help="The llama-server to use [default: the one on PATH, else the embedded engine].",
     ),
     click.Option(["--dry-run"], is_flag=True,
                  help="Print the command and the steps down instead of starting it."),
-    click.Option(["--tries"], metavar="N", type=click.IntRange(1), default=6,
-                 help="Starts in all before giving up [default: 6]."),
+    click.Option(["--tries"], metavar="N", type=click.IntRange(1), default=7,
+                 help="Starts in all before giving up [default: 7]."),
     click.Option(["--may-change"], metavar="WHAT",
                  help="Of what you fixed, what a step down may change: ubatch, types, context, "
                  "layers, all (several with commas)."),
@@ -69,13 +71,15 @@ def command(
     dry_run: bool,
     may_change: str | None,
     log: str | None,
+    results: str | None,
     **options: Any,
 ) -> int:
-    from kvwise.cli._run_request import engine_of, wanted_of  # noqa: PLC0415  (starts processes)
+    from kvwise.cli._run_request import wanted_of  # noqa: PLC0415  (starts processes)
+    from kvwise.engine.find import serving  # noqa: PLC0415
     from kvwise.guard.line import listen_of  # noqa: PLC0415
     from kvwise.guard.port import settle  # noqa: PLC0415
 
-    used = engine_of(engine)
+    used = serving(engine)
     try:
         wanted = wanted_of(
             printer,
@@ -88,6 +92,7 @@ def command(
             goal={name: options.pop(name) for name in _GOAL_NAMES},
             may_change=_may_change(may_change),
             dry_run=dry_run,
+            results=results,
         )
     except Impossible as impossible:
         return refuse(printer, impossible)

@@ -14,6 +14,7 @@ from kvwise.launch import Launch
 from kvwise.memory.account import account
 from kvwise.memory.ledger import Ledger, Line
 from kvwise.memory.parts.companions import NONE, Companions
+from kvwise.plan.choose import Plan
 from kvwise.plan.goal import Goal
 
 _NUMBERED = re.compile(r"([A-Za-z]+?)(\d+)(?:\[.*\])?\Z")
@@ -25,7 +26,8 @@ class Case:
     """A request: the model (None = kvwise cannot read its header), the machine, and what may move.
 
     `goal` None = the flags were taken as they were given. `fixed` are the Launch fields that the
-    user set; `may_change` the knobs (plan.step.KNOBS) that may move them all the same.
+    user set; `may_change` the knobs (plan.step.KNOBS) that may move them all the same. `plan` is
+    the one that chose the first launch, whose ladder is gone down.
     """
 
     model: Model | None
@@ -35,6 +37,7 @@ class Case:
     fixed: frozenset[str] = frozenset()
     may_change: frozenset[str] = frozenset()
     companions: Companions = NONE
+    plan: Plan | None = None
 
     def ledger(self, launch: Launch) -> Ledger | None:
         """The ledger of a launch; None where kvwise cannot account for it or it is refused."""

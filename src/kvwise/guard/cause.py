@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kvwise.diagnose import Finding, diagnose
-from kvwise.diagnose.causes import CURABLE, MEMORY, OF_CODE, sentence
+from kvwise.diagnose.causes import CAUSES, CURABLE, MEMORY, OF_CODE, sentence
 from kvwise.engine import events as ev
 from kvwise.engine.loaded import Loaded
 from kvwise.engine.outcome import Ending, Outcome
@@ -116,8 +116,8 @@ def _diagnosed(finding: Finding, kind: str) -> Cause:
     named = finding.kind
     if named not in CURABLE and finding.memory_is_the_cause:
         named = "out-of-memory"
-    elif named == kind or not finding.evidence:
-        named = kind
+    elif named in (kind, CAUSES[kind].kind) or not finding.evidence:
+        named = kind  # the same in the doctor's words, or nothing that stands in the log
     lines = tuple(each.text.strip() for each in finding.evidence[:4])
     hint = finding.remedies[0].text if finding.remedies else None
     return Cause(named, finding.cause, lines, _PARTS.get(named), hint=hint)

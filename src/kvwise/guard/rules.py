@@ -23,7 +23,7 @@ class Rules:
     pauses before the first, second... restart.
     """
 
-    tries: int = 6
+    tries: int = 7
     restarts: int = 0
     silence_s: float = 120.0
     busy_s: float = 600.0

@@ -118,9 +118,9 @@ class Start:
 
     def _follow(self, child: Child, health: Health, before: Reading) -> End:
         began = time.monotonic()
+        ledger = self._ledger()  # takes a moment, in which the engine loads
         verdict = self._load(child, health, began)
         if verdict is None and child.alive:
-            ledger = self._ledger()
             after = self.desk.cards()
             spill = spilled(before, after, on_gpus(ledger))
             spill = spill or counted(child.pid, ledger)

@@ -1,15 +1,18 @@
 """The ladder: from a launch that failed to the next smaller one, gentlest change first.
 
+What was planned goes down the ladder that the plan shows (`plan.ladder`), rung by rung; one that
+gives back nothing where it failed, or less than a share of what was refused, is passed over. Where
+that ladder ends, and for what was left to `--fit`, everything is planned again (`reserve`), and the
+new plan's ladder follows. Then, and for flags that were taken as they are, single knobs:
+
 | knob | what it moves | how far |
 | --- | --- | --- |
-| reserve | everything that was planned | planned again, with more kept free |
-| rung | what the plan's own ladder (`plan.ladder`) gives up | to its first rung that is enough |
 | ubatch | -ub | halved, down to 64 |
 | types | -ctk, -ctv | q8_0, then q4_0 where the quality asked for allows it |
 | context | -c | by sixteenths, then quarters, down to what is needed |
 | layers | -ncmoe, then -ngl | as many as it takes |
 
-A step must give back a share of what was refused: an eighth at the first failure, then a quarter,
+A step must give back a share of what was refused, an eighth at the first failure, then a quarter,
 a half, three quarters. The first knob that can give it back alone is taken; if none can, the knobs
 are moved together in this order. What the user fixed is moved only where `may_change` says so.
 """
@@ -30,9 +33,9 @@ from kvwise.memory.ledger import Ledger
 from kvwise.options import change
 from kvwise.plan.choose import Choice, Plan, plan
 from kvwise.plan.goal import Goal
-from kvwise.plan.step import KNOBS, Step, step
+from kvwise.plan.step import KNOBS, Step, knobs_moved, step
 
-RESERVE, RUNG = "reserve", "rung"
+RESERVE = "reserve"
 SHARES = ((1, 8), (1, 4), (1, 2), (3, 4))
 """What a step must give back, as a share of what was refused, by failures so far."""
 
@@ -58,21 +61,22 @@ class Ladder:
         self.case = case
         self._failures = 0
         self._replanned = False
-        self._plan: Plan | None = None  # the one that was made again
+        self._plan = case.plan  # whose ladder is gone down
 
     def next(self, launch: Launch, cause: Cause, spilled: int = 0) -> Step | Exhausted:
         """The step after `launch` failed of `cause`; `spilled` bytes lie where they should not."""
         share = SHARES[min(self._failures, len(SHARES) - 1)]
         self._failures += 1
         down = _Down(self.case, launch, cause, share, spilled)
-        found = None
+        found = down.on_ladder(self._plan.ladder) if self._plan else None
+        if found:
+            return found
+        self._plan = None  # what comes now leads away from it
         if not self._replanned and (self.case.goal or launch.fit):
             self._replanned = True
             made = down.planned_again()
             if made:
                 found, self._plan = made
-        if found is None and self._plan:
-            found = down.on_ladder(self._plan.ladder)
         found = found or down.moved()
         if found:
             return found
@@ -91,8 +95,8 @@ class _Down:
         self.fixed = case.fixed.difference(*moved)
         self.ledger = case.ledger(launch)
         self.around = Around(case, self.ledger, frozenset(self.fixed))
+        self.spilled = spilled
         self.needed = self._needed(share, spilled)
-        self.share = share
 
     def _needed(self, share: tuple[int, int], spilled: int) -> int:
         if self.cause.kind in _NOT_MEMORY or self.ledger is None:
@@ -130,12 +134,15 @@ class _Down:
         return (found, made) if found.changes and enough else None
 
     def on_ladder(self, rungs: Sequence[Choice]) -> Step | None:
-        """The first rung of the plan's own ladder that gives enough back where it failed."""
-        if self.ledger is None or self.cause.kind in _NOT_MEMORY:
+        """The first rung of a plan's own ladder that gives enough back where it failed: a share
+        of what was refused, or anything where nobody said how much that was."""
+        if self.ledger is None or self.cause.kind in {*_NOT_MEMORY, "cache-types"}:
             return None
+        needed = self.needed if self.cause.asked_bytes or self.spilled else 1
         for rung in rungs:
-            if self._freed(rung.launch) >= self.needed:
-                return self._step(rung.launch, (RUNG,), rung.ledger)
+            if self._freed(rung.launch) >= needed:
+                knobs = knobs_moved(self.launch, rung.launch)
+                return self._step(rung.launch, knobs, rung.ledger)
         return None
 
     def _tighter(self) -> tuple[Any, ...]:

@@ -23,6 +23,9 @@ KNOBS: Mapping[str, frozenset[str]] = {
 }
 """Name of a knob -> the Launch fields that it moves."""
 
+_PLACED = {"override_tensor", "offload_kqv"}
+"""Fields beside those of `layers` that say what is on the GPUs."""
+
 Write = Callable[[Any], object]
 
 
@@ -38,10 +41,10 @@ FLAGS: tuple[tuple[str, str, Write], ...] = (
     ("type_k", "-ctk", str),
     ("type_v", "-ctv", str),
     ("n_gpu_layers", "-ngl", _layers),
+    ("override_tensor", "-ot", OVERRIDES.write),
     ("n_cpu_moe", "-ncmoe", int),
     ("tensor_split", "-ts", SPLIT.write),
     ("devices", "-dev", DEVICES.write),
-    ("override_tensor", "-ot", OVERRIDES.write),
     ("draft_type_k", "-ctkd", str),
     ("draft_type_v", "-ctvd", str),
     ("draft_gpu_layers", "-ngld", _layers),
@@ -79,7 +82,9 @@ def step(
 ) -> Step:
     """The step from `before`, whose ledger this is, to `after`: it frees so much on `line`."""
     changes = changed(before, after, ledger)
-    words = ", ".join(f"{flag} {old} -> {new}" for flag, (old, new) in changes.items())
+    words = ", ".join(
+        f"{flag} {_said(old)} -> {_said(new)}" for flag, (old, new) in changes.items()
+    )
     if line is None or not frees or frees < 0:
         return Step(after, knobs, changes, phrase("{changes}", changes=words), frees)
     if line.host:
@@ -94,6 +99,10 @@ def step(
             device=line.device or line.buffer,
         )
     return Step(after, knobs, changes, reason, frees)
+
+
+def _said(value: object) -> object:
+    return "(none)" if value == "" else value
 
 
 def changed(
@@ -115,3 +124,11 @@ def changed(
         if known != new:
             found[flag] = write(known), write(new)
     return found
+
+
+def knobs_moved(before: Launch, after: Launch) -> tuple[str, ...]:
+    """The knobs that lead from one launch to the other, in the order of KNOBS."""
+    differ = {field for field, *_ in _ALL if getattr(before, field) != getattr(after, field)}
+    if differ & _PLACED:
+        differ |= KNOBS["layers"]
+    return tuple(knob for knob, fields in KNOBS.items() if fields & differ)
