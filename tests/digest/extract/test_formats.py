@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import zipfile
 from itertools import pairwise
 from pathlib import Path
@@ -324,6 +325,31 @@ def test_docx_bombs_are_refused(tmp_path: Path) -> None:
         _text(path)
     path = _packed(tmp_path / "zeros.docx", b"<a>" + b" " * (80 << 20))
     with pytest.raises(SourceError, match="times its size"):
+        _text(path)
+
+
+_RELS = "word/_rels/document.xml.rels"
+_PARTS = ("styles", "numbering", "footnotes", "endnotes", "header", "footer")
+
+
+@pytest.mark.parametrize("part", [*_PARTS, "_rels/.rels", _RELS])
+def test_every_part_of_a_docx_is_checked_before_it_is_unpacked(tmp_path: Path, part: str) -> None:
+    related = "".join(f'<Relationship Id="{each}" Type="x/{each}" Target="{each}.xml"/>'
+                      for each in _PARTS)  # fmt: skip
+    more = {_RELS: f"<Relationships>{related}</Relationships>".encode()}
+    more[part if part.endswith(".rels") else f"word/{part}.xml"] = b"<a>" + b"<b/>" * (20 << 20)
+    path = _packed(tmp_path / "a.docx", _body(_p("Some words.")), more)
+    with pytest.raises(SourceError, match="times its size"):
+        _text(path)
+
+
+def test_a_part_of_a_docx_that_would_be_a_huge_tree_is_refused(tmp_path: Path) -> None:
+    dice = random.Random(1)
+    noise = "".join(f"<b c='{dice.getrandbits(64):x}'/>" for _ in range(800_000)).encode()
+    more = {_RELS: b'<a><b Type="x/styles" Target="styles.xml"/></a>',
+            "word/styles.xml": b"<a>" + noise + b"</a>"}  # fmt: skip
+    path = _packed(tmp_path / "a.docx", _body(_p("Some words.")), more)
+    with pytest.raises(SourceError, match=r"word/styles\.xml unpacks to more than 16\.0 MiB"):
         _text(path)
 
 

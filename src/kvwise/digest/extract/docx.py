@@ -19,6 +19,7 @@ from kvwise.digest.extract import Piece
 from kvwise.digest.extract.docx_body import Body, name_of, value_of, whole
 from kvwise.digest.extract.docx_numbers import inherited, numbers
 from kvwise.errors import SourceError
+from kvwise.units import show
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 _ROOT = "_rels/.rels"
 _BODY = "word/document.xml"
 _LEVEL = re.compile(r"heading\s*(\d)", re.IGNORECASE)
-_MOST = 1 << 31  # unpacked bytes
-_SMALL = 1 << 26  # that any ratio is fine for
+_MOST, _MOST_OF_TREE = 1 << 31, 1 << 24  # unpacked bytes of a part; elements take ten times as much
+_SMALL, _SMALL_TREE = 1 << 26, 1 << 20  # that any ratio is fine for
 _RATIO = 200
 
 
@@ -96,25 +97,28 @@ class _Package:
             for event, element in self.xml.iterparse(file, ("start", "end")):
                 yield from body.take(event, element)
 
-    def _check_size(self, name: str) -> None:
+    def _check_size(self, name: str, most: int = _MOST, small: int = _SMALL) -> None:
+        """Of a part that is read as a stream, or with the limits of one that becomes a tree."""
         about = self.packed.getinfo(name)
         if about.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise zipfile.BadZipFile(f"{name} is packed in a way that no program packs it")
-        if about.file_size > _MOST:
-            raise SourceError("{path} unpacks to more than 2 GiB", path=str(self.path))
-        if about.file_size > max(_SMALL, _RATIO * about.compress_size):
+        if about.file_size > max(small, _RATIO * about.compress_size):
             raise SourceError(
                 "{path} unpacks to {times} times its size: no real text does", path=str(self.path),
                 times=about.file_size // max(1, about.compress_size),
             )  # fmt: skip
+        if about.file_size > most:
+            raise SourceError("{path}: {part} unpacks to more than {most}", path=str(self.path),
+                              part=name, most=show(most))  # fmt: skip
 
     def _small(self, name: str) -> Element | None:
-        """A part of which a tree is made; None where there is none, or one of that size."""
+        """A part of which a tree is made; None where there is none, or no sound one."""
         try:
-            large = self.packed.getinfo(name).file_size > _SMALL
-            return None if large else self.xml.fromstring(self.packed.read(name))
+            self._check_size(name, _MOST_OF_TREE, _SMALL_TREE)
+            root: Element = self.xml.fromstring(self.packed.read(name))
         except (LookupError, self.xml.ParseError):
             return None
+        return root
 
     def _related(self, folder: str, rels: str, kind: str) -> list[str]:
         """Names of the parts that stand in this relation to another."""
