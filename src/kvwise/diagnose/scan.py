@@ -170,7 +170,7 @@ def _mark(data: bytes, needle: _Needle, found: dict[int, tuple[int, bool, list[i
         end = len(data) if end < 0 else end
         _, suspect, rows = found.get(start, (end, False, []))
         rows.extend(needle.rows)
-        found[start] = (end, suspect or not needle.rows, rows)
+        found[start] = (end, suspect or needle.doubtful, rows)
         hits += 1
         at = data.find(needle.data, end)
     return hits
@@ -221,13 +221,14 @@ class _Row(NamedTuple):
 
 
 class _Needle(NamedTuple):
-    """Bytes to look for, their longest word (`whole`: letters on neither side of it), and the
-    numbers of the rows behind it."""
+    """Bytes to look for, their longest word (`whole`: letters on neither side of it), the numbers
+    of the rows behind it, and whether a line that holds it may be an error that no row knows."""
 
     data: bytes
     word: bytes
     whole: bool
     rows: tuple[int, ...]
+    doubtful: bool
 
 
 @cache
@@ -248,15 +249,18 @@ def _maker(kind: type[ev.Failure | ev.Remark], code: str) -> Callable[[re.Match[
 
 @cache
 def _needles() -> tuple[_Needle, ...]:
-    """Every needle once; those that are only signs of an error have no rows."""
-    rows: dict[str, list[int]] = {needle: [] for needle in (*_ERROR, *signals.NEEDLES)}
+    """Every needle once."""
+    signs = (*_ERROR, *signals.NEEDLES)
+    rows: dict[str, list[int]] = {needle: [] for needle in signs}
     for number, (needle, _) in enumerate(_rows()):
         rows.setdefault(needle, []).append(number)
     found = []
     for needle, numbers in rows.items():
         whole = _WORD.findall(needle)
         word = max(whole or _PART.findall(needle), key=len, default="")
-        found.append(_Needle(needle.encode(), word.encode(), bool(whole), tuple(numbers)))
+        found.append(
+            _Needle(needle.encode(), word.encode(), bool(whole), tuple(numbers), needle in signs)
+        )
     return tuple(found)
 
 

@@ -108,6 +108,15 @@ RULES: tuple[Rule, ...] = (
         (_AGAIN,),
     ),
     Rule(
+        "unread",
+        "file-corrupt",
+        seen("header_unread", confidence=FAIR),
+        template(
+            "the file's header could not be read: the file is damaged, cut off, or another format"
+        ),
+        (_AGAIN, _NEWER),
+    ),
+    Rule(
         "endian",
         "file-corrupt",
         seen("file_endian", confidence=0.9),

@@ -74,7 +74,7 @@ ROWS: tuple[Wording, ...] = (
     ("file_version", "GGUF version", r"GGUF version (?P<version>\d+) is (?:not supported|no longer supported|unsupported)"),
     ("split_illegal", "split GGUF", r"\b(?:duplicate shard|empty split GGUF|split GGUF .{0,60}(?:requires all|pattern))"),
     # -- requests ----------------------------------------------------------------------------------------
-    ("no_cells", "NoKvSlot", r"\bNoKvSlot\b"),
+    ("no_cells", "NoKv", r"\bNoKv\w*Slot\b"),
     ("input_above_ubatch", "exceed batch size of", r"tokens \((?P<tokens>\d{1,12})\) exceed batch size of (?P<ubatch>\d{1,9})"),
     ("input_above_ubatch", "batch size must be equal to ubatch", r"non-causal models, batch size must be equal to ubatch size"),
     ("context_exceeded", "context buffer sizes", r"Check your context buffer sizes"),
