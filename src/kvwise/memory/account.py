@@ -23,7 +23,9 @@ from kvwise.memory.overhead import basis as overhead_basis
 from kvwise.memory.overhead import overhead
 from kvwise.memory.parts.beside import Beside, beside
 from kvwise.memory.parts.companions import NONE, Companions
+from kvwise.memory.parts.draft import by_its_file
 from kvwise.memory.placement import HOST, buffer_name
+from kvwise.memory.skipped import ON_REQUEST
 from kvwise.text import Phrase, phrase
 from kvwise.units import show
 
@@ -46,6 +48,7 @@ def account(
     setting, UsageError for a launch that names what is not there, ModelError for a companion that
     does not fit the model.
     """
+    launch = by_its_file(launch, companions.draft)
     made = make(model, launch, devices, host, compute_mode)
     more = beside(made, companions, devices, host, compute_mode)
     mine = parts(made)
@@ -135,8 +138,9 @@ def _notes(made: Made) -> Iterator[Note]:
     if made.weights.skipped:
         codes.insert(0, "unused_tensors_skipped")
     codes += made.compute.codes
+    on_request = made.model.architecture in ON_REQUEST
     for code in codes:
-        yield reasons.note(code, made.context, made.weights)
+        yield reasons.note(code, made.context, made.weights, on_request=on_request)
     repacked = made.weights.by_spot.get(Spot(HOST, repack.BUFFER), 0)
     if repacked and any(spot.device == HOST for spot in made.weights.mapped):
         yield Note(

@@ -21,15 +21,21 @@ _NOTES: dict[str, str] = {
     "fa_forced_off": "flash attention is not compatible with this architecture",
     "msa_falls_back_to_dense": "sparse attention falls back to dense attention",
     "unused_tensors_skipped": "{skipped} tensors of unused layers are not loaded",
+    "mtp_left": (
+        "{skipped} tensors of layers for speculation (MTP) are not loaded: nothing but --spec-type "
+        "draft-mtp turns them on"
+    ),
     "compute_estimated": "the compute buffers are an upper estimate",
     "compute_graph_failed": "the compute graph could not be made for this model",
 }
 
 
-def note(code: str, context: Context, weights: Weights) -> Note:
-    """A note by its code, worded with this context's numbers."""
+def note(code: str, context: Context, weights: Weights, *, on_request: bool = False) -> Note:
+    """A note by its code, worded with this context's numbers; `on_request`: the tensors that are
+    not loaded would be with another launch."""
+    said = "mtp_left" if on_request and code == "unused_tensors_skipped" else code
     message = phrase(
-        _NOTES.get(code, code),
+        _NOTES.get(said, said),
         n_ctx=context.n_ctx,
         n_seq_max=context.n_seq_max,
         n_ctx_seq=context.n_ctx_seq,

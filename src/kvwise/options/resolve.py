@@ -42,6 +42,8 @@ def resolve(values: Mapping[str, Any], extra: tuple[str, ...]) -> Launch:
     plain["mmap"] = plain.get("load_mode", "auto") in MMAP_MODES
     if int(values["build"].removeprefix("b")) <= FIT_LACKING:
         plain["fit"] = False
+    if plain["model_draft"] and plain.get("spec_types") == ():
+        extra = (*extra, "--spec-type", "none")  # else the draft's file would say
     if values["tool"] == BENCH:
         launch = Launch(**plain, extra=extra)
         return replace(launch, n_ctx=_bench_context(values), fit=_bench_fit(extra))

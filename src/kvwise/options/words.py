@@ -12,6 +12,9 @@ from kvwise.options.row import EVERY
 from kvwise.options.table import normal, spellings
 from kvwise.text import Phrase, phrase
 
+_SAYS_NONE = {"--spec-type"}
+"""Passed on with `none` alone: any other value is a field of the launch."""
+
 
 def split_argv(
     argv: Sequence[str], own: Mapping[str, int] | Container[str] = ()
@@ -72,5 +75,9 @@ def asked_threads(launch: Launch, cores: int) -> int | None:
 def uncounted(launch: Launch) -> tuple[Phrase, ...]:
     """One note per passed-on option that may take memory the ledger does not count."""
     known = spellings(launch.tool) if launch.tool in EVERY else {}
-    flags = [word for word in launch.extra if word in known and known[word].memory]
+    flags = [
+        word
+        for word in launch.extra
+        if word in known and known[word].memory and word not in _SAYS_NONE
+    ]
     return tuple(phrase("what {flag} takes is not counted", flag=flag) for flag in flags)

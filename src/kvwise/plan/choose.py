@@ -13,6 +13,7 @@ from kvwise.launch import Launch
 from kvwise.memory.account import ComputeMode, account
 from kvwise.memory.ledger import Ledger
 from kvwise.memory.parts.companions import NONE, Companions
+from kvwise.memory.parts.draft import by_its_file
 from kvwise.options import to_argv
 from kvwise.plan import commands
 from kvwise.plan.binds import Binds, binds
@@ -147,6 +148,7 @@ def plan(
     goal = goal or Goal()
     slots = goal.slots or 1
     base = launch or Launch(model=model.path, n_seq_max=slots, n_outputs_max=slots)
+    base = by_its_file(base, companions.draft)
     if goal.never_offload and devices:
         _check_nothing_is_off(model, base, fixed)
     ask = partial(_account, companions=companions)

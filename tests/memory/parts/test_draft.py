@@ -22,8 +22,10 @@ from kvwise.memory.account import account
 from kvwise.memory.ledger import Extra, Ledger
 from kvwise.memory.parts.beside import _notes
 from kvwise.memory.parts.companions import Companions
+from kvwise.memory.parts.draft import by_its_file
 from kvwise.memory.report import ledger_json
 from kvwise.memory.zoo_config import read_config
+from kvwise.options import to_argv
 from kvwise.units import GIB
 
 GPU = Device("A", "generic", 24 * GIB, 24 * GIB, index=0)
@@ -128,10 +130,40 @@ class TestModel:
     @pytest.mark.parametrize(
         ("draft", "kind"), [("tiny-dflash", "draft-dflash"), ("glm-4.5-air", "draft-mtp")]
     )
-    def test_a_file_that_says_its_kind_is_used(self, draft: str, kind: str) -> None:
-        (note,) = _notes(Launch.parse(["-md", "d.gguf"]), Companions(draft=setup.zoo_model(draft)))
+    def test_a_file_that_says_its_kind_is_counted_as_if_it_were_asked_for(
+        self, draft: str, kind: str
+    ) -> None:
+        target, beside = setup.zoo_model(QWEN), Companions(draft=setup.zoo_model(draft))
+        words = ["-c", "4096", "-md", "d.gguf"]
+        implied, asked_for, not_wanted = (
+            account(target, Launch.parse([*words, *more]), (GPU,), companions=beside)
+            for more in ([], ["--spec-type", kind], ["--spec-type", "none"])
+        )
+        assert implied.launch.spec_types == (kind,)
+        assert implied.lines == asked_for.lines
+        assert not [note for note in implied.notes if note.code == "not_counted"]
+        assert implied.host.total_bytes > not_wanted.host.total_bytes
+        assert [note.code for note in not_wanted.notes] == ["draft_not_used"]
+        assert "--spec-type none" in " ".join(to_argv(not_wanted.launch))
+
+    def test_an_older_build_may_look_into_the_file_or_not(self) -> None:
+        launch = replace(Launch.parse(["-md", "d.gguf"]), build="b10000")
+        beside = Companions(draft=setup.zoo_model("tiny-dflash"))
+        assert by_its_file(launch, beside.draft) == launch
+        (note,) = _notes(launch, beside)
         assert note.code == "not_counted"
-        assert f"--spec-type {kind}" in str(note.message)
+        assert "--spec-type draft-dflash, or none" in str(note.message)
+
+    @pytest.mark.parametrize("name", ["glm-4.5-air", "qwen3.6-35b-a3b-mtp"])
+    def test_layers_of_the_main_model_are_never_turned_on_by_themselves(self, name: str) -> None:
+        model = setup.zoo_model(name)
+        plain = account(model, Launch.parse(["-c", "4096"]), (GPU,))
+        drafting = account(model, Launch.parse(["-c", "4096", "--spec-type", "draft-mtp"]), (GPU,))
+        assert not plain.launch.load_mtp
+        weights = [sum(line.weights_bytes for line in each.lines) for each in (plain, drafting)]
+        assert weights[0] < weights[1]
+        (said,) = [note for note in plain.notes if note.code == "unused_tensors_skipped"]
+        assert "--spec-type draft-mtp" in str(said.message)
 
     def test_not_opened_is_said(self) -> None:
         launch = Launch.parse(["-c", "4096", "-md", "x.gguf", "--spec-type", "draft-simple"])

@@ -72,8 +72,10 @@ def _notes(launch: Launch, companions: Companions) -> Iterator[Note]:
 
 
 def _unasked(launch: Launch, draft: Model | None) -> Iterator[Note]:
-    """What comes of a draft whose kind of speculation the launch does not say."""
-    kind = drafts.kind_by_itself(draft) if draft is not None else None
+    """What comes of a draft whose kind of speculation neither the launch says nor, for a build that
+    is known to look there, its file (`by_its_file`)."""
+    said_none = bool(asked.values(launch, "--spec-type"))
+    kind = None if draft is None or said_none else drafts.kind_by_itself(draft)
     if kind is None:
         message = phrase(
             "-md loads a draft that nothing uses: add --spec-type, such as draft-simple, or leave "
@@ -82,8 +84,8 @@ def _unasked(launch: Launch, draft: Model | None) -> Iterator[Note]:
         yield Note(NOT_USED, message)
     else:
         message = phrase(
-            "{tool} {build} takes {kind} from the draft's file, which is not counted: add "
-            "--spec-type {kind}",
+            "{tool} {build} may take {kind} from the draft's file, which is not counted: add "
+            "--spec-type {kind}, or none",
             tool=launch.tool, build=launch.build, kind=kind,
         )  # fmt: skip
         yield Note("not_counted", message)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from kvwise import builds
 from kvwise.device import Device, Host
 from kvwise.errors import Refused
 from kvwise.gguf.model import Model
@@ -21,8 +22,9 @@ from kvwise.memory.made import ComputeMode, Made, make, parts
 from kvwise.memory.output import FLOAT, output_buffer
 from kvwise.memory.parts.seats import Seats
 from kvwise.memory.placement import HOST
-from kvwise.options import asked
+from kvwise.options import asked, change
 from kvwise.options.resolve import drafted
+from kvwise.options.row import BENCH
 from kvwise.text import Phrase, phrase
 
 MTP = "draft-mtp"
@@ -55,6 +57,21 @@ def kind_by_itself(draft: Model) -> str | None:
     if draft.architecture == "dflash":
         return "draft-dspark" if "markov_w1.weight" in tensors else "draft-dflash"
     return MTP if f"blk.{draft.n_layer_all - 1}.nextn.eh_proj.weight" in tensors else None
+
+
+def by_its_file(launch: Launch, draft: Model | None) -> Launch:
+    """The launch with the kind of speculation that the engine takes from the file of `-md`, where
+    the launch names none. The layers of the main model never turn it on by themselves.
+
+    Source: common/arg.cpp common_models_handler_apply (spec_types_is_default), common/common.cpp
+    common_model_params_to_llama (load_mtp), b10605.
+    """
+    if draft is None or not launch.model_draft or launch.spec_types or launch.tool == BENCH:
+        return launch
+    if asked.values(launch, "--spec-type") or builds.number(launch.build) < builds.OLDEST:
+        return launch  # somebody said `none`; or nobody knows
+    kind = kind_by_itself(draft)
+    return launch if kind is None else change(launch, spec_types=(kind,))
 
 
 def draft_of(
