@@ -146,6 +146,21 @@ def test_with_the_model(quick: Kvwise) -> None:
     assert document["numbers"]["plan"]["schema"] == "kvwise/plan/1"
 
 
+def test_flags_beside_the_log_change_only_what_they_name(quick: Kvwise, tmp_path: Path) -> None:
+    """A load that was begun with q8_0 is not recomputed with f16 because a context is named."""
+    log = tmp_path / "run.log"
+    log.write_text(
+        "$ llama-server -m qwen.gguf -c 40960 -ctk q8_0 -ctv q8_0 -np 1\n"
+        + Path(KV).read_text("utf-8")
+    )
+    plain = json.loads(quick("doctor", str(log), "-m", QWEN, "--json").out)
+    named = json.loads(quick("doctor", str(log), "-m", QWEN, "-ub", "128", "--json").out)
+    asked, changed = (each["numbers"]["ledger"]["launch"] for each in (plain, named))
+    assert (asked["n_ubatch"], changed["n_ubatch"]) == (512, 128)
+    assert asked["type_k"] == "q8_0"
+    assert {**asked, "n_ubatch": 128} == changed
+
+
 def test_a_terminal_of_80_columns(terminal: Kvwise) -> None:
     done = terminal("doctor", KV, columns=80)
     assert done.code == 0

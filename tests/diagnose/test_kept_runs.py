@@ -36,12 +36,16 @@ SAID = (
     "(attempted to allocate 2880.00 MB)\n"
 )
 LEFT = (
+    "only settings that you gave could still be made smaller: -c 131072 -> 98304: 382.5 MiB less "
+    "in the host's memory; allow it with --may-change context\n"
+)
+OLD_LEFT = (  # as logs have it that were kept before
     "what is left was fixed by you: -c 131072 -> 98304: 382.5 MiB less in the host's memory; "
     "--may-change context would allow it\n"
 )
-SHOWN = f"kvwise: {SAID}kvwise: {LEFT}kvwise: ended with code 1\n"
+SHOWN = f"kvwise: {SAID}kvwise: {LEFT}kvwise: ended with code 1\nkvwise: log: /home/me/a.log\n"
 KEPT = (
-    f"# kvwise 04:34:56 failed: {SAID}# kvwise 04:35:02 gave-up: {LEFT}"
+    f"# kvwise 04:34:56 failed: {SAID}# kvwise 04:35:02 gave-up: {OLD_LEFT}"
     "# kvwise 04:35:02 ended: ended with code 1\n"
 )
 
@@ -154,3 +158,47 @@ def test_a_refusal_of_kvwise_gets_no_advice_of_another_one(said: str, kind: str)
     told = [one for each in found for one in each.remedies]
     assert told
     assert all("-sm layer" not in one.flags and "/embedding" not in str(one.text) for one in told)
+
+
+STEPS = """\
+kvwise: start 1: /bin/llama-server (b10605)
+{load}kvwise: step down (reserve): -c 131072 -> 65536, -ub 512 -> 256: 720.0 MiB less
+kvwise: start 2: /bin/llama-server (b10605)
+{load}kvwise: step down (types): -ctk f16 -> q8_0, -ctv f16 -> q4_0: 338.6 MiB less
+kvwise: start 3: /bin/llama-server (b10605)
+{load}"""
+STEPS_ZH = """\
+kvwise：第 1 次启动：/bin/llama-server
+{load}kvwise：降档（预留）：-c 131072 -> 65536, -ub 512 -> 256：主机内存少用 720.0 MiB
+kvwise：第 2 次启动：/bin/llama-server
+{load}kvwise：降档（类型）：-ctk f16 -> q8_0, -ctv f16 -> q4_0：主机内存少用 338.6 MiB
+kvwise：第 3 次启动：/bin/llama-server
+{load}"""
+
+
+@pytest.mark.parametrize("text", [STEPS, STEPS_ZH])
+def test_all_steps_down_are_in_effect_not_the_last_alone(text: str) -> None:
+    loads = diagnose(text.format(load=START + REFUSED + CACHE + END), numbers=False).loads
+    asked = [launch_of(each.case) for each in loads if each.case]
+    told = [(each.n_ctx, each.n_ubatch, each.type_k, each.type_v) for each in asked]
+    assert told[0][2:] == ("f16", "f16")
+    assert told[1:] == [(65536, 256, "f16", "f16"), (65536, 256, "q8_0", "q4_0")]
+
+
+@pytest.mark.parametrize(
+    "again", ["kvwise: start 1: /bin/llama-server\n", "$ llama-server -m m.gguf -c 4096\n"]
+)
+def test_another_run_in_the_same_log_begins_anew(again: str) -> None:
+    load = START + REFUSED + CACHE + END
+    last = diagnose(STEPS.format(load=load) + again + load, numbers=False).loads[-1].case
+    assert last is not None
+    assert launch_of(last).type_k == "f16"
+    assert launch_of(last).n_ctx in (0, 4096)
+
+
+def test_what_the_engine_says_of_itself_is_above_what_it_was_begun_with() -> None:
+    context = "llama_context: constructing llama_context\nllama_context: n_ctx         = 2048\n"
+    log = STEPS.format(load=START + context + REFUSED + CACHE + END)
+    last = diagnose(log, numbers=False).loads[-1].case
+    assert last is not None
+    assert launch_of(last).n_ctx == 2048

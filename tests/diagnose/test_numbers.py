@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,20 @@ def test_what_the_caller_says_wins(qwen: Model) -> None:
     assert ledger is not None
     assert ledger.context.n_ctx == 4096
     assert ledger.devices[0].name == device.name
+
+
+def test_a_setting_of_the_caller_leaves_the_others_as_the_log_has_them(qwen: Model) -> None:
+    asked = "$ llama-server -m qwen.gguf -c 40960 -ctk q8_0 -ctv q8_0 -np 2\n"
+    numbers = diagnose(asked + FULL.replace("f16", "q8_0"), model=qwen).numbers
+    other = diagnose(asked + FULL.replace("f16", "q8_0"), model=qwen,
+                     settings={"n_ctx": 8192}).numbers  # fmt: skip
+    assert numbers is not None
+    assert other is not None
+    assert (other.launch.n_ctx, numbers.launch.n_ctx) == (8192, 40960)
+    assert other.launch == replace(numbers.launch, n_ctx=8192)
+    assert other.launch.type_k == "q8_0"
+    assert other.plan is not None
+    assert other.plan.choice.ledger.context.n_ctx == 8192  # what was named stays
 
 
 def test_an_asked_context_is_kept_if_it_can_be(qwen: Model) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from kvwise.cli._commands import command as make_command
-from kvwise.cli._request import DEVICE_OPTIONS, machine, model_of, read_launch, with_model
+from kvwise.cli._request import DEVICE_OPTIONS, machine, model_of, read_launch
 from kvwise.cli.output import Printer
 from kvwise.errors import SourceError, UsageError
 from kvwise.text import Phrase, phrase
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from kvwise.device import Device, Host
     from kvwise.diagnose import Diagnosis
     from kvwise.gguf.model import Model
-    from kvwise.launch import Launch
 
 EXIT_FOUND = 3
 _NOT_LOGS = frozenset({".gguf", ".bin", ".safetensors", ".zip", ".png", ".jpg", ".pdf", ".so",
@@ -80,7 +79,7 @@ def command(
         return EXIT_FOUND if bad and fail_on_findings else 0
     from kvwise.diagnose import diagnose  # noqa: PLC0415
 
-    model, launch, given = _asked(words, devices)
+    model, settings, given = _asked(words, devices)
     found: dict[str, Diagnosis] = {}
     unread: dict[str, Phrase] = {}
     names = _names(log)
@@ -89,7 +88,7 @@ def command(
             found[name] = diagnose(
                 _stdin() if name == "-" else _file(name),
                 model=model,
-                launch=launch,
+                settings=settings,
                 devices=given[0],
                 host=given[1],
                 exit_code=exit_code,
@@ -147,8 +146,11 @@ def _weight(found: Diagnosis) -> float:
 
 def _asked(
     words: list[str], devices: dict[str, Any]
-) -> tuple[Model | None, Launch | None, tuple[tuple[Device, ...], Host | None]]:
-    """The model and flags on the line, and the devices if any were named."""
+) -> tuple[Model | None, dict[str, object], tuple[tuple[Device, ...], Host | None]]:
+    """The model and what its flags set on the line, and the devices if any were named.
+
+    What this shell's variables set is not what the log's engine got.
+    """
     ref, reading = read_launch(words, None)
     named = any(devices[name] for name in ("gpu", "cpu_only", "device_file", "ram"))
     on = (
@@ -157,11 +159,12 @@ def _asked(
         else None
     )
     given: tuple[tuple[Device, ...], Host | None] = (on.devices, on.host) if on else ((), None)
-    flags = set(reading.origins) - {"model", "tool", "build"}
-    if not ref:
-        return None, reading.launch if flags else None, given
-    model = model_of(ref)
-    return model, with_model(reading.launch, ref, model) if flags else None, given
+    settings = {
+        name: getattr(reading.launch, name)
+        for name, origin in reading.origins.items()
+        if name != "model" and origin.startswith("-")
+    }
+    return model_of(ref) if ref else None, settings, given
 
 
 def _names(log: str) -> list[str]:

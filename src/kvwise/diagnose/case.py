@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kvwise.diagnose import begun
 from kvwise.diagnose.scan import Said
 from kvwise.diagnose.stage import (
     CACHE,
@@ -43,6 +44,8 @@ _SHOWN_FACTS = frozenset({"n_ctx", "n_ctx_seq", "n_seq_max", "flash_attn"})
 
 _MOVE_NOTHING = frozenset({"waiting", "vocab_read"})
 """Remarks that say nothing of what is under way: somebody asks, or it is over with the line."""
+_BEGINS = frozenset({begun.STEP, begun.WHOLE, begun.START, "command"})
+"""Remarks that tell with which settings a load begins."""
 _SIGNALLED = {9: "killed", 11: "crashed", 6: "crashed", 7: "crashed", 4: "cpu_instructions"}
 """Signal -> code, on Linux and macOS."""
 
@@ -79,6 +82,7 @@ class Case:
     beside: set[str] = field(default_factory=set)  # mtp, draft, clip: what else was begun
     opened: bool = False  # a model's file was opened: the log has the load's beginning
     reserved: bool = False  # compute buffers were made for the main context
+    settings: dict[str, object] = field(default_factory=dict)  # kvwise began the load with them
 
     # -- what the rules ask -----------------------------------------------------------------------
 
@@ -132,6 +136,7 @@ class Builder:
 
     def __init__(self) -> None:
         self.cases: list[Case] = []
+        self._settings: dict[str, object] = {}
         self._start()
 
     def _start(self) -> None:
@@ -139,7 +144,7 @@ class Builder:
         if before:
             before.is_last = False
             before.before = None  # a chain of all loads would keep them all
-        self._case = Case(before=before)
+        self._case = Case(before=before, settings=self._settings)
         self.cases.append(self._case)
         if len(self.cases) > _LOADS_KEPT:
             del self.cases[_LOADS_KEPT // 2]
@@ -156,6 +161,7 @@ class Builder:
         case.first_line = case.first_line or record.line
         case.last_line = record.line
         event = record.event
+        self._began(event)
         self._follow(event)
         if isinstance(event, ev.Failure | ev.Remark):
             if event.code not in _MOVE_NOTHING:
@@ -169,6 +175,14 @@ class Builder:
             self._keep_line(record, event)
         if self._worth(event):
             self._collector.add(record)
+
+    def _began(self, event: ev.Event) -> None:
+        """With what kvwise begins the next load, or this one, if it has not failed yet."""
+        if not isinstance(event, ev.Remark) or event.code not in _BEGINS:
+            return
+        self._settings = begun.after(self._settings, event)
+        if not self._failed:
+            self._case.settings = self._settings
 
     def ended(self, code: int | None) -> None:
         """Take the exit status in: what a signal says, the log does not."""
@@ -185,7 +199,7 @@ class Builder:
         case = self._case
         if isinstance(event, ev.Build):
             return case.stage != START or self._failed
-        if isinstance(event, ev.Remark) and event.code == "command":
+        if isinstance(event, ev.Remark) and event.code in ("command", begun.START):
             return case.stage != START or self._failed
         if isinstance(event, ev.ModelOpened):
             if self._beside or self._fitting:

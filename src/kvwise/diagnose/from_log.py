@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kvwise.arch import describe
@@ -93,7 +93,7 @@ def _value(text: str) -> Value | None:
 
 def launch_of(case: Case, build: str | None = None) -> Launch:
     """What the load was asked: a command line in the log, overruled by what the engine says."""
-    launch = _commanded(case) or Launch(n_outputs_max=0)
+    launch = with_settings(_commanded(case) or Launch(n_outputs_max=0), case.settings)
     context = case.loaded.main
     facts = context.facts if context else {}
     changes: dict[str, object] = {}
@@ -117,6 +117,14 @@ def launch_of(case: Case, build: str | None = None) -> Launch:
         changes["build"] = build or f"b{case.loaded.build.number}"
     made = replace(launch, **changes)  # type: ignore[arg-type]
     if not made.n_outputs_max:
+        made = replace(made, n_outputs_max=max(1, made.n_seq_max))
+    return made
+
+
+def with_settings(launch: Launch, settings: Mapping[str, object]) -> Launch:
+    """The launch with some of its fields named anew; rows of the output follow the slots."""
+    made = replace(launch, **settings)  # type: ignore[arg-type]
+    if made.n_seq_max != launch.n_seq_max and "n_outputs_max" not in settings:
         made = replace(made, n_outputs_max=max(1, made.n_seq_max))
     return made
 

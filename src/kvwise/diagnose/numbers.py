@@ -6,7 +6,7 @@ states and the output buffer are: they need no tensor. Sizes in bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from kvwise.device import Device, Host
 from kvwise.diagnose.case import Case
 from kvwise.diagnose.claims import claims_of
 from kvwise.diagnose.finding import HOST_RAM, Diagnosis
-from kvwise.diagnose.from_log import asked_in, launch_of, model_of
+from kvwise.diagnose.from_log import asked_in, launch_of, model_of, with_settings
 from kvwise.diagnose.rules.asking import asked_bytes, failed, free_of, pool_of, taken_of
 from kvwise.diagnose.rules.parts import part
 from kvwise.errors import KvwiseError
@@ -85,6 +85,7 @@ class _Ask:
     devices: tuple[Device, ...]
     host: Host | None
     kinds: frozenset[str]  # of the findings that blame
+    fixed: frozenset[str]  # fields of the launch that a plan keeps if it can
 
 
 def with_numbers(
@@ -92,10 +93,14 @@ def with_numbers(
     *,
     model: Model | None = None,
     launch: Launch | None = None,
+    settings: Mapping[str, object] | None = None,
     devices: Sequence[Device] = (),
     host: Host | None = None,
 ) -> Diagnosis:
-    """The diagnosis with its numbers, and with claims of the log that cannot be true."""
+    """The diagnosis with its numbers, and with claims of the log that cannot be true.
+
+    `launch` stands instead of what the log tells; `settings` (fields of a launch) before it.
+    """
     case = found.case
     if case is None:
         return found
@@ -108,10 +113,11 @@ def with_numbers(
             _Ask(
                 basis="file" if model else "log",
                 model=told,
-                launch=launch or launch_of(case),
+                launch=with_settings(launch or launch_of(case), settings or {}),
                 devices=tuple(devices) or tuple(map(with_reserve, engine_devices(case.loaded))),
                 host=_host(case, host),
                 kinds=frozenset(kinds),
+                fixed=frozenset(settings or ()) - {"tool", "build"},
             ),
         )
     refusal, claims = refusal_of(case, numbers), claims_of(case)
@@ -218,7 +224,9 @@ def _plan(case: Case, ask: _Ask) -> Plan | None:
     if ask.basis != "file" or not ask.kinds & _PLANNED:
         return None
     words = asked_in(case)
-    keeps = {"n_ctx"} if ask.launch.n_ctx and ("-c" in words or "--ctx-size" in words) else set()
+    keeps = set(ask.fixed)
+    if ask.launch.n_ctx and ("-c" in words or "--ctx-size" in words):
+        keeps.add("n_ctx")
     named = replace(ask.launch, model=ask.launch.model or ask.model.loadable)
     goal = Goal(slots=max(1, ask.launch.n_seq_max))
     for fixed in (keeps, set[str]()):

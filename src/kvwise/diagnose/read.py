@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -28,6 +28,7 @@ def diagnose(
     *,
     model: Model | None = None,
     launch: Launch | None = None,
+    settings: Mapping[str, object] | None = None,
     devices: Sequence[Device] = (),
     host: Host | None = None,
     exit_code: int | None = None,
@@ -37,9 +38,10 @@ def diagnose(
 
     `log` is its text, its lines, bytes, pieces of bytes, an open binary file, or a path. `model`,
     `launch`, `devices` and `host` say what the log may not; without them it is read from the log as
-    far as it goes. `exit_code` is the process' status, if it is known (negative or 128 + n for a
-    signal): a system that takes memory away leaves no word in the log. With `numbers` False
-    nothing is recomputed. Raises OSError for a file that cannot be read.
+    far as it goes. `settings` are fields of the launch that are known better than the log tells
+    them; the others stay as the log has them. `exit_code` is the process' status, if it is known
+    (negative or 128 + n for a signal): a system that takes memory away leaves no word in the log.
+    With `numbers` False nothing is recomputed. Raises OSError for a file that cannot be read.
     """
     scanner = Scanner()
     builder = Builder()
@@ -54,7 +56,9 @@ def diagnose(
         return found
     from kvwise.diagnose.numbers import with_numbers  # noqa: PLC0415  (the arithmetic is large)
 
-    return with_numbers(found, model=model, launch=launch, devices=devices, host=host)
+    return with_numbers(
+        found, model=model, launch=launch, settings=settings, devices=devices, host=host
+    )
 
 
 def of_cases(cases: Sequence[Case], said: Said) -> Diagnosis:

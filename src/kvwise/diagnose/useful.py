@@ -35,14 +35,8 @@ def cache_types(case: Case) -> tuple[str, ...]:
     for cache in case.caches():
         if cache.type_k and cache.type_v:
             return cache.type_k, cache.type_v
-    failed_at = min((record.line for record in case.loaded.failures), default=case.last_line + 1)
-    begun = [each for each in case.all("kvwise_types") if each.line < failed_at]
-    if case.before:  # kvwise tells how it starts an engine before that says its first word
-        begun = [*case.before.all("kvwise_types"), *begun]
-    for each in reversed(begun):
-        if "type_k" in each.fields and "type_v" in each.fields:
-            return each.fields["type_k"], each.fields["type_v"]
-    return ()
+    types = tuple(case.settings.get(name) for name in ("type_k", "type_v"))
+    return tuple(str(each) for each in types) if all(types) else ()
 
 
 def _in_effect(case: Case) -> frozenset[str]:
