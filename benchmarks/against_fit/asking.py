@@ -167,13 +167,15 @@ def _said(tool: Path, twin: Path, case: Case, row: Row) -> Row:
     """Whether our plan fits, and whether one step more would.
 
     By the engine's own pass where a virtual device can stand in for the card. It cannot for CUDA
-    cards that share a model with each other or with the host: there our ledger is asked, with what
-    is really reserved.
+    cards that share a model with each other or with the host, nor where CUDA has no flash attention
+    for the model's heads: there our ledger is asked, with what is really reserved.
     """
     launch = Launch.from_dict(row["launch"])
     model = describe(open_header(str(twin)))
     alone = len(case.cards) == 1 and row["judged"]["layers"] == row["judged"]["of"]
-    by_engine = case.kind == "generic" or (alone and launch.offload_kqv)
+    by_engine = case.kind == "generic" or (
+        alone and launch.offload_kqv and _same_attention(model, case, launch)
+    )
 
     def fits(one: Launch) -> str:
         return _fits(tool, twin, case, one) if by_engine else _computed(model, case, one)
@@ -181,6 +183,13 @@ def _said(tool: Path, twin: Path, case: Case, row: Row) -> Row:
     steps = _steps(model, launch, row["judged"])
     further = {name: fits(step) for name, step in steps}
     return {"by": "engine" if by_engine else "ledger", "fits": fits(launch), "further": further}
+
+
+def _same_attention(model: Model, case: Case, launch: Launch) -> bool:
+    """Whether flash attention is on as it is on a device that can do everything."""
+    able = tuple(replace(device, kind="generic") for device in case.devices)
+    here, there = (account(model, launch, each).context for each in (case.devices, able))
+    return here.flash_attn == there.flash_attn
 
 
 def _computed(model: Model, case: Case, launch: Launch) -> str:
