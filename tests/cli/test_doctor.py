@@ -156,6 +156,8 @@ def test_flags_beside_the_log_change_only_what_they_name(quick: Kvwise, tmp_path
     plain = json.loads(quick("doctor", str(log), "-m", QWEN, "--json").out)
     named = json.loads(quick("doctor", str(log), "-m", QWEN, "-ub", "128", "--json").out)
     asked, changed = (each["numbers"]["ledger"]["launch"] for each in (plain, named))
+    assert "-ctk q8_0" in " ".join(changed.pop("argv"))
+    del asked["argv"]
     assert (asked["n_ubatch"], changed["n_ubatch"]) == (512, 128)
     assert asked["type_k"] == "q8_0"
     assert {**asked, "n_ubatch": 128} == changed
