@@ -24,7 +24,6 @@ from kvwise.text import Phrase, phrase
 
 _STYLES = {"failed": "bad", "died": "bad", "gave-up": "bad", "step": "warn", "retry": "warn",
            "restart": "warn", "unhealthy": "warn", "request": "warn"}  # fmt: skip
-_AT_LENGTH = {"start"}  # told with -v
 
 
 def show_wanted(printer: Printer, wanted: Wanted) -> None:
@@ -36,7 +35,7 @@ def show_wanted(printer: Printer, wanted: Wanted) -> None:
             said += wanted.plan.choice.why
     for text in said:
         with _whoever_listens(printer):
-            printer.remark(phrase("kvwise: {text}", text=text))
+            printer.remark(_ours(text))
 
 
 def teller(printer: Printer) -> Tell:
@@ -63,23 +62,46 @@ def _show(printer: Printer, event: Event) -> None:
     sentence = printer.say(event.sentence)
     if printer.json:
         head = {"schema": SCHEMA, "event": event.name, "message": sentence}
-        hint = event.fields.get("hint")
-        said = {"hint": printer.say(hint)} if isinstance(hint, Phrase) else {}
-        printer.json_line({**head, **event.fields, **said})
+        fields = {
+            name: printer.say(value) if isinstance(value, Phrase) else value
+            for name, value in event.fields.items()
+        }
+        printer.json_line({**head, **fields})
         return
     if event.name == "ready":
-        printer.text(f"ready {event.fields['url']}")
-        printer.out.flush()
-        log = event.fields["log"]
-        if log:
-            printer.remark(phrase("kvwise: {text}", text=phrase("log: {path}", path=log)))
-    elif event.name not in _AT_LENGTH or printer.verbosity > 0:
-        style = _STYLES.get(event.name, "dim")
-        printer.remark(phrase("kvwise: {text}", text=event.sentence), style)
-        hint = event.fields.get("hint")
-        if isinstance(hint, Phrase):
-            text = f"{printer.say(phrase('hint:'))} {printer.say(hint)}"
-            printer.remark(phrase("kvwise: {text}", text=text))
+        _show_ready(printer, event)
+        return
+    printer.remark(_ours(event.sentence), _STYLES.get(event.name, "dim"))
+    hint = event.fields.get("hint")
+    if isinstance(hint, Phrase):
+        printer.remark(_ours(f"{printer.say(phrase('hint:'))} {printer.say(hint)}"))
+    if event.name == "ended" and event.fields["code"]:
+        _show_log(printer, event)
+
+
+def _show_ready(printer: Printer, event: Event) -> None:
+    """The line for programs on stdout; on stderr what a person does with it, nothing after it."""
+    printer.text(f"ready {event.fields['url']}", "title")
+    printer.out.flush()
+    printer.remark(_ours(phrase("for OpenAI clients: {url}", url=event.fields["openai_url"])), "")
+    settings = event.fields["settings"]
+    if event.fields["attempt"] != 1:
+        settings = phrase("{settings} (start {number})",
+                          settings=settings, number=event.fields["attempt"])  # fmt: skip
+    printer.remark(_ours(phrase("settings: {settings}", settings=settings)), "")
+    _show_log(printer, event)
+    stop = phrase("to stop: Ctrl+C, or SIGTERM to process {pid}", pid=os.getpid())
+    printer.remark(_ours(stop), "")
+
+
+def _show_log(printer: Printer, event: Event) -> None:
+    log = event.fields["log"]
+    if log:
+        printer.remark(_ours(phrase("log: {path}", path=log)), "")
+
+
+def _ours(text: Phrase | str) -> Phrase:
+    return phrase("kvwise: {text}", text=text)
 
 
 def _forget(stream: TextIO) -> None:

@@ -53,6 +53,9 @@ _MAY_CHANGE = ("ubatch", "types", "context", "layers", "all")
                  help="Silent and idle for so long is a hang [default: 120]."),
     click.Option(["--load-timeout"], metavar="SECONDS", type=click.IntRange(1), default=3600,
                  help="The longest that a load may take [default: 3600]."),
+    click.Option(["--show-log"], is_flag=True,
+                 help="Show all that the engine prints [default: its own lines; on a terminal only "
+                 "warnings and errors]."),
     click.Option(["--log"], metavar="FILE",
                  help="Keep the engine's log there [default: a new file in the state folder]."),
     examples=(
@@ -71,6 +74,7 @@ def command(
     dry_run: bool,
     may_change: str | None,
     log: str | None,
+    show_log: bool,
     results: str | None,
     **options: Any,
 ) -> int:
@@ -102,7 +106,7 @@ def command(
         from kvwise.cli._run_view import show_dry_run  # noqa: PLC0415
 
         return show_dry_run(printer, wanted, listen, rules)
-    return _run(printer, wanted, settle(listen), rules, log)
+    return _run(printer, wanted, settle(listen), rules, _desk(printer, log, show_log=show_log))
 
 
 def _may_change(text: str | None) -> list[str]:
@@ -126,21 +130,20 @@ def _rules(*, tries: int, restart: int | None, hang_after: int, load_timeout: in
     )
 
 
-def _run(printer: Printer, wanted: Wanted, listen: Listen, rules: Rules, log: str | None) -> int:
+def _run(printer: Printer, wanted: Wanted, listen: Listen, rules: Rules, desk: Desk) -> int:
     from kvwise.cli._run_view import show_wanted  # noqa: PLC0415
     from kvwise.guard.session import Session  # noqa: PLC0415
 
     show_wanted(printer, wanted)
-    desk = _desk(printer, log)
     session = Session(wanted.given, wanted.case, wanted.launch, listen, desk=desk, rules=rules)
     return session.run()
 
 
-def _desk(printer: Printer, log: str | None) -> Desk:
+def _desk(printer: Printer, log: str | None, *, show_log: bool) -> Desk:
     from kvwise.cli._run_view import teller  # noqa: PLC0415
     from kvwise.guard.keep import Keeper, default_path, thin_out  # noqa: PLC0415
     from kvwise.guard.rules import Desk  # noqa: PLC0415
-    from kvwise.guard.tee import same_place  # noqa: PLC0415
+    from kvwise.guard.tee import Shown, same_place  # noqa: PLC0415
 
     path = Path(log) if log is not None else default_path()
     if log is None:
@@ -148,6 +151,7 @@ def _desk(printer: Printer, log: str | None) -> Desk:
     return Desk(
         tell=teller(printer),
         keeper=Keeper(path),
+        shown=Shown.ALL if show_log else Shown.TROUBLE if printer.err.isatty() else Shown.OWN,
         outputs=(same_place(2 if printer.json else 1), same_place(2)),
         environment={key: value for key, value in os.environ.items() if key.startswith("LLAMA_")},
     )

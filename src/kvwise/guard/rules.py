@@ -9,6 +9,7 @@ from kvwise.engine.process import Limits
 from kvwise.guard.keep import Keeper
 from kvwise.guard.memory import Reader, read_cards
 from kvwise.guard.signals import Signals
+from kvwise.guard.tee import Shown
 from kvwise.guard.tell import Event, Tell
 from kvwise.text import Phrase, phrase
 
@@ -39,7 +40,8 @@ class Desk:
     """Where a run reports to and where it reads from: the same for all its starts.
 
     `outputs` are the descriptors of the engine's stdout and stderr, -1 = nowhere; `environment`
-    is added to the engine's.
+    is added to the engine's; `shown` says what of its stderr is passed on, where the user's own
+    line does not say how much it prints.
     """
 
     tell: Tell
@@ -47,6 +49,7 @@ class Desk:
     signals: Signals = field(default_factory=Signals)
     outputs: tuple[int, int] = (1, 2)
     environment: Mapping[str, str] | None = None
+    shown: Shown = Shown.OWN
     cards: Reader = read_cards
     _told: bool = False
 

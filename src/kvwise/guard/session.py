@@ -45,7 +45,7 @@ class Session:
                     code = self._judge(end)
                     if code is not None:
                         words = phrase("ended with code {code}", code=code)
-                        self.desk.say("ended", words, code=code)
+                        self.desk.say("ended", words, code=code, log=self.desk.log)
                         return code
             finally:
                 self.desk.keeper.close()
@@ -171,7 +171,8 @@ def _nothing_left(step: Exhausted) -> Phrase:
     if step.would is None:
         return phrase("nothing is left that could be made smaller")
     return phrase(
-        "what is left was fixed by you: {reason}; --may-change {knobs} would allow it",
+        "only settings that you gave could still be made smaller: {reason}; allow it with "
+        "--may-change {knobs}",
         reason=step.would.reason,
         knobs=",".join(step.would.knobs),
     )

@@ -16,9 +16,10 @@ from kvwise.guard.cause import Log
 from kvwise.guard.health import Health
 from kvwise.guard.line import Given, Listen, without_secrets
 from kvwise.guard.memory import Growing, Reading, Shrinking, Spill, counted, on_gpus, spilled
+from kvwise.guard.ready import settings
 from kvwise.guard.requests import Requests, Trouble
 from kvwise.guard.rules import Desk, Rules
-from kvwise.guard.tee import Tee
+from kvwise.guard.tee import Shown, Tee
 from kvwise.launch import Launch
 from kvwise.memory.ledger import Ledger
 from kvwise.text import phrase
@@ -111,7 +112,7 @@ class Start:
         out, err = self.desk.outputs
         return Tee(
             self.desk.keeper,
-            quiet_libraries=not self.given.loud,
+            shown=Shown.ALL if self.given.loud else self.desk.shown,
             hear=self._hear,
             to=(-1 if self._embedded else out, err),
         )
@@ -125,7 +126,7 @@ class Start:
             spill = spilled(before, after, on_gpus(ledger))
             spill = spill or counted(child.pid, ledger)
             if spill is None or self._accepts_spill:
-                self._tell_ready(child, health, time.monotonic() - began, spill)
+                self._tell_ready(child, health, time.monotonic() - began, spill, ledger)
                 return self._serve(child, health, after)
             child.stop()
             verdict = "vram-spill-slow", {"spilled": show(spill.size)}
@@ -148,7 +149,12 @@ class Start:
         return None
 
     def _tell_ready(
-        self, child: Child, health: Health, seconds: float, spill: Spill | None
+        self,
+        child: Child,
+        health: Health,
+        seconds: float,
+        spill: Spill | None,
+        ledger: Ledger | None,
     ) -> None:
         child.mark_ready(keep=False)
         port = urlsplit(health.url).port
@@ -156,8 +162,9 @@ class Start:
             self.listen = replace(self.listen, port=port)
         self.desk.say(
             "ready", phrase("ready {url}", url=health.url),
-            url=health.url, host=self.listen.host, port=self.listen.port, pid=child.pid,
-            seconds=round(seconds, 3), attempt=self.number, launch=_plain(self.launch),
+            url=health.url, openai_url=f"{health.url}/v1", host=self.listen.host,
+            port=self.listen.port, pid=child.pid, seconds=round(seconds, 3), attempt=self.number,
+            launch=_plain(self.launch), settings=settings(self.launch, child.loaded, ledger),
             spilled_bytes=spill.size if spill else 0, log=self.desk.log,
         )  # fmt: skip
 

@@ -14,7 +14,8 @@ SCHEMA = "kvwise/run/1"
 class Event:
     """`name` is stable: start, ready, failed, step, retry, gave-up, request, memory, unhealthy,
     healthy, died, restart, note, stopping, ended. `sentence` is for people, and so
-    is a `hint` among the fields; the other `fields` are for programs, sizes in bytes."""
+    are phrases among the fields (`hint`, `settings`); the other `fields` are for programs, sizes in
+    bytes."""
 
     name: str
     sentence: Phrase
