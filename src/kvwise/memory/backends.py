@@ -32,6 +32,7 @@ class BackendKind:
     `asynchronous` = async copies and events, which pipeline parallelism needs; `maps_host` = can
     use a mapped file in place; `op_offload_batch` = rows from which it takes work of host weights;
     `chunk_bytes` = where it cuts weights, caches and compute buffers, 0 = one allocation each;
+    `any_indexer` = runs the fused indexer of any size, as the zoo's card did while it was recorded;
     `source` = where its figures were read, `verified` = they were checked against measurements.
     """
 
@@ -44,6 +45,7 @@ class BackendKind:
     maps_host: bool = False
     op_offload_batch: int = 0
     chunk_bytes: int = 0
+    any_indexer: bool = False
     verified: bool = True
     source: str = ""
 
@@ -79,7 +81,12 @@ ZOO = "zoo"
 """`Device.source` of the zoo's virtual GPUs, whose buffers are VGPU0, VGPU1... and VGPU_Host."""
 
 _ZOO_KINDS = {
-    row.name: replace(row, prefix="VGPU", host_buffer="VGPU_Host" if row.host_buffer else "")
+    row.name: replace(
+        row,
+        prefix="VGPU",
+        host_buffer="VGPU_Host" if row.host_buffer else "",
+        any_indexer=True,
+    )
     for row in _ROWS
 }
 

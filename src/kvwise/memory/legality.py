@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kvwise import builds
+from kvwise.arch.layout import layout
 from kvwise.errors import Refused, UsageError
 from kvwise.gguf.model import Model
 from kvwise.gguf.types import GGMLType, by_name
@@ -117,6 +118,19 @@ def _check_head(side: str, kind: GGMLType, head: int) -> None:
         )
 
 
+def _has_no_mtp_graph(model: Model, build: str) -> bool:
+    """Whether an MTP context would run the whole model on caches of its MTP layers alone.
+
+    Source: src/llama-model.cpp create_memory, b11549 ("_Map_base::at" in its log).
+    """
+    from kvwise.memory.compute.families import MTP  # noqa: PLC0415  (it imports this module)
+
+    if model.architecture in MTP:
+        return False
+    layers = [il for store in layout(model, True, builds.number(build)) for il in store.layers]
+    return bool(layers) and min(layers) >= model.n_layer
+
+
 def check_kind(model: Model, launch: Launch) -> None:
     """Contexts that this architecture cannot give. Raises Refused."""
     nextn = model.n_layer_nextn if model.router_layer < 0 else 0
@@ -125,6 +139,14 @@ def check_kind(model: Model, launch: Launch) -> None:
             "mtp_unavailable",
             "context type MTP requested but the model has no MTP layers",
             hint="use a file that carries them, or another speculative type",
+        )
+    if launch.mtp and _has_no_mtp_graph(model, launch.build):
+        raise Refused(
+            "mtp_unavailable",
+            "llama.cpp {build} has no graph for the MTP layers of {arch}: its MTP context fails",
+            hint="use another speculative type",
+            build=launch.build,
+            arch=model.architecture,
         )
     names = model.header.by_name
     borrows = model.architecture in NEEDS_TARGET and not (

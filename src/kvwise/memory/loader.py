@@ -175,7 +175,17 @@ def _grouped(
         # loaded first it finds no embeddings to share, loaded last it may
         shared = model.architecture not in OUTPUT_FIRST
         groups.setdefault(("output", -1), []).append(Piece(OUTPUT, tied, role, shared))
+    output = model.header.by_name.get(OUTPUT)
+    if looks_up_output(model) and output is not None:
+        piece = Piece(EMBEDDINGS, output, role_of(OUTPUT, model.architecture), False)
+        groups.setdefault(("output", -1), []).append(piece)
     return groups, tuple(skipped)
+
+
+def looks_up_output(model: Model) -> bool:
+    """CodeShell without token embeddings takes the output matrix for them: a second copy of it,
+    with the output. Source: src/models/codeshell.cpp, b10605."""
+    return model.architecture == "codeshell" and EMBEDDINGS not in model.header.by_name
 
 
 def _group_of(model: Model, role: Role) -> Group:

@@ -13,7 +13,7 @@ from kvwise.launch import Launch
 from kvwise.memory import kernels
 from kvwise.memory.account import account
 from kvwise.memory.compute import ops
-from kvwise.memory.compute.devices import backend_of, metal, vulkan
+from kvwise.memory.compute.devices import backend_of, cuda, metal, vulkan
 from kvwise.memory.compute.graph import Shape, Tensor, nbytes
 from kvwise.units import GIB
 
@@ -116,3 +116,45 @@ def test_host_weights_are_staged_on_vulkan() -> None:
     }  # fmt: skip
     largest = max(t.nbytes for t in model.header.tensors if ".ffn_" in t.name)
     assert sizes["vulkan"] >= sizes["generic"] // 2 + largest
+
+
+class TestCudaIndexer:
+    """Kernels for 32 or 64 heads (newer: 4, too) of 128 elements; not for every type of keys."""
+
+    @staticmethod
+    def node(heads: int, size: int, kind: str) -> Tensor:
+        keys = by_name(kind)
+        assert keys is not None
+        q, k = tensor(F32, size, heads, 512), tensor(keys, size, 1, 1024)
+        return ops.new("LIGHTNING_INDEXER", F32, (1024, 512, 1, 1), (q, k))
+
+    @pytest.mark.parametrize(
+        ("heads", "size", "kind", "old", "new"),
+        [
+            (64, 128, "f16", True, True), (32, 128, "q5_1", True, True),
+            (4, 128, "f16", False, True), (2, 64, "f16", False, False),
+            (64, 64, "q8_0", False, False), (64, 128, "iq4_nl", False, False),
+        ],
+    )  # fmt: skip
+    def test_runs(self, heads: int, size: int, kind: str, old: bool, new: bool) -> None:
+        node = self.node(heads, size, kind)
+        assert cuda.supports(node) is old
+        assert cuda.supports(node, newer=True) is new
+
+    def test_the_zoos_card_runs_any_size_but_not_any_type(self) -> None:
+        assert cuda.supports(self.node(2, 64, "f16"), any_indexer=True)
+        assert not cuda.supports(self.node(2, 64, "iq4_nl"), any_indexer=True)
+        zoo, card = (Device("C", "cuda", source=source) for source in ("zoo", ""))
+        small = self.node(2, 64, "f16")
+        assert backend_of(zoo, 0).supports(small)
+        assert not backend_of(card, 0).supports(small)
+
+    def test_a_cache_without_a_kernel_takes_more(self) -> None:
+        model = setup.zoo_model("deepseek-v4-flash")
+        card = Device("C", "cuda", 200 * GIB, 200 * GIB)
+        f16, iq4 = (
+            account(model, Launch(n_ctx=8192, type_k=kind, type_v=kind), (card,)).lines[0]
+            for kind in ("f16", "iq4_nl")
+        )
+        assert iq4.compute_bytes > f16.compute_bytes
+        assert iq4.basis["compute"] == "computed"

@@ -3,9 +3,10 @@
 With flash attention on the GPUs a cache is only looked at (views take no memory of their own), and
 what is read, written and cast around it depends on whether a type is quantized, not on which type
 it is. Not so where attention is left to another device, where part of the cache is on the host, for
-f32, f16 and bf16 among each other, or in T5, whose decoder copies its cache because it attends
-without flash attention. Kinds that were compared: KINDS; the proof is a comparison
-(tests/memory/compute/test_alike.py), not a rule of llama.cpp's.
+f32, f16 and bf16 among each other, in T5, whose decoder copies its cache because it attends
+without flash attention, or for indexers that the device does not run. Kinds that
+were compared: KINDS; the proof is a comparison (tests/memory/compute/test_alike.py), not a rule of
+llama.cpp's.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from kvwise.device import Device
 from kvwise.gguf.model import Model
 from kvwise.memory import flash
 from kvwise.memory.backends import kind_of
+from kvwise.memory.compute.devices.cuda import INDEXER_TYPES, indexer_sized
 from kvwise.memory.context import Context
 from kvwise.memory.placement import HOST, Placement
 
@@ -32,6 +34,8 @@ def as_one(
     """The context with the one type that stands for its own, if they make the same graph."""
     if context.type_k not in QUANTIZED or context.type_v not in QUANTIZED or model.has_encoder:
         return context
+    if model.indexer_n_head and not all(_indexes(model, context, each) for each in devices):
+        return context
     whole = context.offload_kqv and HOST not in (*placement.layers, placement.output)
     known = all(kind_of(device).name in KINDS for device in devices)
     if not (devices and whole and known and context.flash_attn) or context.mtp:
@@ -43,3 +47,12 @@ def as_one(
         for layer in flash.attention_layers(model, context)
     )
     return shown if same else context
+
+
+def _indexes(model: Model, context: Context, device: Device) -> bool:
+    """Whether the fused indexer of a model runs on the device that has its keys."""
+    kind = kind_of(device)
+    if not kind.row_padding:  # neither CUDA nor HIP
+        return True
+    sized = kind.any_indexer or indexer_sized(model.indexer_n_head, model.indexer_head_size)
+    return sized and context.type_k in INDEXER_TYPES

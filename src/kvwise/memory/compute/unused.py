@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 
 from kvwise.gguf.model import Model
+from kvwise.memory.loader import EMBEDDINGS, looks_up_output
 from kvwise.memory.weights import Weights
 
 _BESIDE = re.compile(
@@ -43,6 +44,8 @@ def unused(
     left = []
     for name in weights.where:
         if name in known or _BESIDE.search(name):
+            continue
+        if name == EMBEDDINGS and looks_up_output(model):
             continue
         tied = not logits or name not in model.header.by_name
         if name == "output.weight" and "token_embd.weight" in known and tied:

@@ -41,7 +41,7 @@ def _backend(kind: BackendKind, number: int, build: int) -> Backend:
         f"GPU{number}",
         kind.alignment,
         partial(cuda.alloc_size, newer=True) if mixed else cuda.alloc_size,
-        partial(cuda.supports, mixed=mixed, newer=newer) if mixed or newer else cuda.supports,
+        partial(cuda.supports, mixed=mixed, newer=newer, any_indexer=kind.any_indexer),
         cuda.wants,
         asynchronous,
         cuda_keeps.kept if builds.has(build, builds.CUDA_KEEPS_FUSED) else None,

@@ -139,9 +139,15 @@ def wants(tensor: Tensor) -> bool:
     return tensor.rows >= OFFLOAD_BATCH
 
 
-def supports(tensor: Tensor, *, mixed: bool = False, newer: bool = False) -> bool:
-    """Whether CUDA runs this node; `mixed`: CUDA_MIXED_CACHES, `newer`: CUDA_OPERATIONS hold."""
+def supports(
+    tensor: Tensor, *, mixed: bool = False, newer: bool = False, any_indexer: bool = False
+) -> bool:
+    """Whether CUDA runs this node; `mixed`: CUDA_MIXED_CACHES, `newer`: CUDA_OPERATIONS hold;
+    `any_indexer`: see `BackendKind`."""
     op = tensor.op.partition(":")[0]
+    if op == "LIGHTNING_INDEXER":
+        size, heads, _, _ = _first(tensor).ne
+        return (any_indexer or indexer_sized(heads, size, newer=newer)) and _indexer_fits(tensor)
     if op == "FLASH_ATTN_EXT":
         q, k, v, mask = tensor.src[:4]
         return attention_kernel(q, k, v, mask, tensor.params, newer=mixed) != "none"
@@ -297,11 +303,29 @@ def _ssm_scan(tensor: Tensor) -> bool:
     )
 
 
+def indexer_sized(heads: int, size: int, *, newer: bool = False) -> bool:
+    """Whether the fused indexer has a kernel for so many heads of so many elements."""
+    return size == _INDEXER_SIZE and heads in (_NEWER_HEADS if newer else _HEADS)
+
+
+def _indexer_fits(tensor: Tensor) -> bool:
+    """Types and strides that these kernels read. Source: lightning-indexer.cu."""
+    k = tensor.src[1]
+    if k is None or k.type.name not in INDEXER_TYPES:
+        return False
+    pair = (_first(tensor), k)
+    return all(t.type.block > 1 or not any(step % 16 for step in t.nb[1:]) for t in pair)
+
+
 def _ssm_conv(tensor: Tensor) -> bool:
     return _first(tensor).ne[1] % 128 == 0
 
 
 _FLOATS = frozenset({"f32", "f16", "bf16"})
+_HEADS = frozenset({32, 64})
+_NEWER_HEADS = _HEADS | {4}
+_INDEXER_SIZE = 128
+INDEXER_TYPES = _FLOATS | {"q8_0", "q5_1", "q5_0", "q4_1", "q4_0"}
 _FROM_F32 = frozenset({"q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "i32"})
 _TO_F32 = frozenset({"q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "i32"})
 _SET_ROWS = _FLOATS | {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl"}
@@ -322,11 +346,7 @@ _RULES: dict[str, Callable[[Tensor], bool]] = {
     "SSM_CONV": _ssm_conv, "ROPE": _rope, "ROPE_BACK": _rope, "SUM_ROWS": _contiguous,
     "MEAN": _contiguous, "GROUP_NORM": _contiguous,
 }  # fmt: skip
-"""Operation -> rule; what is not here always runs.
-
-LIGHTNING_INDEXER has kernels for 32 or 64 heads of 128 elements, which is what models have; the
-recorded figures of smaller test models let it run with any.
-"""
+"""Operation -> rule; what is not here always runs."""
 
 _NEWER_RULES = _RULES | {
     "UNARY": _floating, "SUM_ROWS": _rows_in_f32, "MEAN": _rows_in_f32, "ROLL": _f32,

@@ -49,9 +49,9 @@ _MODULES = {
     "mixtures": "arctic grovemoe cohere2moe llama4 qwen3vlmoe glm4moe exaone-moe hy_v3 mimo2",
     "mtp": (
         "glm4moe hy_v3 deepseek2 deepseek32 glm-dsa mimo2 step35 qwen35 qwen35moe qwen3next "
-        "cohere2moe nemotron_h_moe bailingmoe3 deepseek4"
+        "cohere2moe nemotron_h_moe"
     ),
-    "mtp_pooled": "glm5-next qwen4exp",
+    "mtp_own": "bailingmoe3 deepseek4 glm5-next qwen4exp",
     "newer": "maple spark2_5 hrm_text k2-horizon gemma-embedding2",
     "per_layer": "gemma3n gemma4",
     "plamo2": "plamo2",
@@ -84,7 +84,7 @@ class Builders(Mapping[str, Build]):
         return len(self._homes)
 
 
-_DRAFTS = ("mtp", "mtp_pooled")
+_DRAFTS = ("mtp", "mtp_own")
 
 _HOMES = {
     name: module

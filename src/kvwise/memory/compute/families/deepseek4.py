@@ -34,11 +34,11 @@ def _deepseek4(b: Builder) -> None:
     streams = hyper.start(b, x)
     for il in range(b.n_layer):
         mixed = hyper.before(b, streams, il, "attn")
-        cur = _attend(b, norm.layer(b, mixed.read, il, "attn_norm"), il)
+        cur = attended(b, norm.layer(b, mixed.read, il, "attn_norm"), il)
         streams = hyper.after(b, cur, mixed, il)
         mixed = hyper.before(b, streams, il, "ffn")
         b.expand(mixed.streams, mixed.post, mixed.comb)
-        cur = _feed_forward(b, norm.layer(b, mixed.read, il, "ffn_norm"), il)
+        cur = feed_forward(b, norm.layer(b, mixed.read, il, "ffn_norm"), il)
         streams = hyper.after(b, cur, mixed, il)
         b.pin_norm(streams, il)
     if b.since(builds.HIDDEN_ALWAYS_OUT):
@@ -49,7 +49,7 @@ def _deepseek4(b: Builder) -> None:
     output.hand_out(b, output.logits(b, output.final_norm(b, cur), bias=False))
 
 
-def _feed_forward(b: Builder, x: Tensor, il: int) -> Tensor:
+def feed_forward(b: Builder, x: Tensor, il: int) -> Tensor:
     """The first layers choose their experts by the token's number."""
     how = EXPERTS(b, il)
     if il < b.model.dsv4_hash_layer_count:
@@ -59,7 +59,8 @@ def _feed_forward(b: Builder, x: Tensor, il: int) -> Tensor:
     return ops.add(moe(b, x, il, how), ffn(b, x, il, suffix="_shexp", bias=False))
 
 
-def _attend(b: Builder, x: Tensor, il: int) -> Tensor:
+def attended(b: Builder, x: Tensor, il: int, *, role: str = RAW) -> Tensor:
+    """Attention with its projection; `role` is the cache of the window."""
     model, n = b.model, b.n_tokens
     head, heads = model.n_embd_head_k(), model.n_head[il]
     rows = latent.query_rows(b, x, il)
@@ -78,7 +79,7 @@ def _attend(b: Builder, x: Tensor, il: int) -> Tensor:
     elif ratio == HCA.ratio:
         extra = HCA
         compressor.compress(b, x, il, HCA)
-    cur = _over_all(b, q, key, il, extra, chosen)
+    cur = _over_all(b, q, key, il, extra, chosen, role)
     cur = ops.rope_back(ops.reshape(cur, head, heads, n), b.positions())
     return _project(b, cur, il)
 
@@ -101,14 +102,20 @@ def _whole(k: Tensor) -> Tensor:
 
 
 def _over_all(  # noqa: PLR0917
-    b: Builder, q: Tensor, key: Tensor, il: int, extra: Compressor | None, chosen: Tensor | None
+    b: Builder,
+    q: Tensor,
+    key: Tensor,
+    il: int,
+    extra: Compressor | None,
+    chosen: Tensor | None,
+    role: str,
 ) -> Tensor:
     """Attention over the window and over compressed keys; values are the keys."""
-    turn = compressor.rotation(b, RAW)
+    turn = compressor.rotation(b, role)
     if turn is not None:
         q, key = ops.mul_mat_hadamard(q, turn), ops.mul_mat_hadamard(key, turn)
     b.expand(q, key)
-    raw = cache.keys_of(b, RAW)
+    raw = cache.keys_of(b, role)
     cache.write(b, raw, key, il)
     k, mask = cache.read(b, raw, il), raw.mask
     if extra is not None:

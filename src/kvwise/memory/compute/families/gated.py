@@ -96,6 +96,6 @@ ROWS: dict[str, Build] = {
         Attention(qk_norm="before", gate=_softplus), moe=AS_GIVEN, shared="plain"
     ),
     "step35": plain(
-        STEP35, moe=AS_GIVEN, shared="plain", rows="stream",
+        STEP35, moe=AS_GIVEN, shared="always", rows="stream",
     ),
 }  # fmt: skip

@@ -52,7 +52,7 @@ def attended(b: Builder, x: Tensor, il: int, *, turn: bool = False) -> Tensor:
 
 
 def _kimi_linear(b: Builder) -> None:
-    how = Decoder(moe=weighted(norm=True, gating="given"), shared="plain")
+    how = Decoder(moe=weighted(norm=True, gating="given"), shared="always")
     x = start(b, how)
     for il in range(b.n_layer):
         cur = norm.layer(b, x, il, "attn_norm")
@@ -68,21 +68,25 @@ def _kimi_linear(b: Builder) -> None:
     finish(b, x, how)
 
 
+LING3 = Decoder(moe=weighted(norm="given", gating="given"), shared="plain", rows="normed")
+
+
+def gated(b: Builder, normed: Tensor, il: int) -> Tensor:
+    """Ling 3's latent attention: rotated, and gated per head."""
+    value, heads, n = b.model.n_embd_head_v_mla, b.model.n_head[0], b.n_tokens
+    cur = ops.reshape(attended(b, normed, il, turn=True), value, heads, n)
+    gate = ops.mul_mat(b.need(il, "attn_gate.weight"), normed)
+    cur = ops.mul(cur, ops.unary("SIGMOID", ops.reshape(gate, 1, heads, n)))
+    cur = ops.cont(cur, value * heads, n)
+    return ops.mul_mat(b.need(il, "attn_output.weight"), cur)
+
+
 def _ling3(b: Builder) -> None:
-    """Latent attention is rotated and gated per head."""
-    how = Decoder(moe=weighted(norm="given", gating="given"), shared="plain", rows="normed")
+    how = LING3
     x = start(b, how)
     for il in range(b.n_layer):
         normed = norm.layer(b, x, il, "attn_norm")
-        if b.model.is_recr(il):
-            cur = kda(b, normed, il, LING)
-        else:
-            value, heads, n = b.model.n_embd_head_v_mla, b.model.n_head[0], b.n_tokens
-            cur = ops.reshape(attended(b, normed, il, turn=True), value, heads, n)
-            gate = ops.mul_mat(b.need(il, "attn_gate.weight"), normed)
-            cur = ops.mul(cur, ops.unary("SIGMOID", ops.reshape(gate, 1, heads, n)))
-            cur = ops.cont(cur, value * heads, n)
-            cur = ops.mul_mat(b.need(il, "attn_output.weight"), cur)
+        cur = kda(b, normed, il, LING) if b.model.is_recr(il) else gated(b, normed, il)
         if il == b.n_layer - 1 and picks_in_last(b, how):
             cur, x = last_rows(b, cur, x)
         x = ops.add(cur, x)

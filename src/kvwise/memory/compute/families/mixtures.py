@@ -146,7 +146,7 @@ ROWS: dict[str, Build] = {
         shared="plain",
     ),
     "hy_v3": plain(
-        Attention(qk_norm="before", factors=True), moe=AS_GIVEN, shared="plain", rows="normed"
+        Attention(qk_norm="before", factors=True), moe=AS_GIVEN, shared="always", rows="normed"
     ),
     "mimo2": plain(
         Attention(two_sizes=True, sinks=True, value_scale=True),

@@ -2,7 +2,7 @@
 
 It reads the drafted token and the hidden state that came before it, runs one block, and ends in
 its own head, or in the model's. Architectures that are not here have no such graph in llama.cpp:
-their draft context runs the whole model.
+their draft context runs the whole model. What is no plain block is in `mtp_own`.
 Source: graph_mtp in src/models/NAME.cpp of each, b10605.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 from kvwise.gguf.types import F32, I32
 from kvwise.memory.compute import ops
@@ -92,9 +93,10 @@ def plain(
     attend: Attend,
     finish: Callable[[Builder, Tensor, int], None] = _finish,
     ffn_norm: str = "ffn_norm",
+    shared: Literal["plain", "always"] = "plain",
 ) -> Build:
     """A block of attention and experts (or a dense network) in the usual order."""
-    how = Decoder(moe=AS_GIVEN, shared="plain", ffn_norm=ffn_norm)
+    how = Decoder(moe=AS_GIVEN, shared=shared, ffn_norm=ffn_norm)
     return partial(_plain, attend=attend, how=how, finish=finish)
 
 
@@ -161,25 +163,19 @@ def _nemotron(b: Builder) -> None:
     logits(b, cur, il)
 
 
-def _unknown(b: Builder) -> None:
-    raise Unbuildable(f"the MTP graph of {b.model.architecture}")
-
-
 ROWS: dict[str, Build] = {
     "glm4moe": plain(_by(Attention(qk_norm="before")), ffn_norm="post_attention_norm"),
-    "hy_v3": plain(_by(Attention(qk_norm="before", factors=True))),
+    "hy_v3": plain(_by(Attention(qk_norm="before", factors=True)), shared="always"),
     "deepseek2": plain(_latent),
     "deepseek32": plain(_latent),
     "glm-dsa": plain(_latent),
     "mimo2": plain(
         _by(Attention(two_sizes=True, sinks=True, value_scale=True)), _finish_early
     ),
-    "step35": plain(_by(gated.STEP35), _finish_early),
+    "step35": plain(_by(gated.STEP35), _finish_early, shared="always"),
     "qwen35": partial(_qwen, early_rows=False),
     "qwen35moe": partial(_qwen, early_rows=False),
     "qwen3next": partial(_qwen, early_rows=True),
     "cohere2moe": _cohere2moe,
     "nemotron_h_moe": _nemotron,
-    "bailingmoe3": _unknown,
-    "deepseek4": _unknown,
 }  # fmt: skip

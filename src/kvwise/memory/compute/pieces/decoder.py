@@ -63,7 +63,8 @@ class Decoder:
     Names of norms are the file's (`post_attention_norm`); an empty one means there is none.
     `moe`: how the experts work, in layers that have a router (and, if given, `moe_layers` says
     so); `output`: the matrix of the logits, if there are any; `shared`: their second network,
-    `gated` by the token itself, `fused` (up holds the gate too), or in `order` before the experts.
+    `gated` by the token itself, `fused` (up holds the gate too), or in `order` before the experts;
+    `always`: there without its matrices too, its activation alone.
     `parallel`: feed-forward and attention both read the layer's input norm. `rows`: where the rows
     that are asked for are picked: in the last layer, from the whole `stream` or its final norm
     (`normed`), both handed out for MTP layers, or nowhere. `pin_post`: the last norm of a layer
@@ -84,7 +85,7 @@ class Decoder:
     ffn_post_norm: str = ""
     act: Act = "silu"
     moe: Moe | MoeOf | None = None
-    shared: Literal["", "plain", "gated", "fused", "first"] = ""
+    shared: Literal["", "plain", "always", "gated", "fused", "first"] = ""
     residual_scale: bool = False
     parallel: bool = False
     ffn_sub_norm: str = ""
@@ -257,6 +258,9 @@ def feed_forward(b: Builder, x: Tensor, il: int, how: Decoder) -> Tensor:
 
 def _experts(b: Builder, x: Tensor, il: int, experts: Moe, how: Decoder) -> Tensor:
     """Experts, and the shared network that every token passes."""
+    if how.shared == "always":
+        beside = ffn(b, x, il, suffix="_shexp", bias=False, optional=True)
+        return ops.add(moe(b, x, il, experts), beside)
     if not how.shared or not b.has(il, "ffn_up_shexp.weight"):
         return moe(b, x, il, experts)
     if how.shared == "first":

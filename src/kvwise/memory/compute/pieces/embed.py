@@ -10,6 +10,7 @@ from kvwise.gguf.types import BY_NAME, F32, I32
 from kvwise.memory.compute import ops
 from kvwise.memory.compute.builder import Builder, Unbuildable
 from kvwise.memory.compute.graph import Tensor
+from kvwise.memory.loader import EMBEDDINGS, OUTPUT, looks_up_output
 
 I64 = BY_NAME["i64"]
 
@@ -23,12 +24,13 @@ def tokens(b: Builder, *, scaled: bool = False) -> Tensor:
     """Rows of the token embedding, added to the graph together with the unused vector input.
 
     `scaled`: the model scales its tokens' embeddings in code. Newer builds also make the way of a
-    batch that holds both, which no text takes.
+    batch that holds both, which no text takes and no draft context has.
     """
     model = b.model
     width, n_embd = model.n_embd_inp, model.n_embd
-    mixed = b.since(builds.MIXED_BATCHES) and model.architecture not in ONE_KIND
-    table = b.need_top("token_embd.weight")
+    apart = model.architecture in ONE_KIND or b.context.mtp
+    mixed = b.since(builds.MIXED_BATCHES) and not apart
+    table = b.need_top(OUTPUT if looks_up_output(model) else EMBEDDINGS)
     cur = ops.get_rows(table, b.input("tokens", I32, b.n_tokens))
     if b.since(builds.EMBEDDINGS_FIRST):
         b.expand(cur)
