@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,6 +26,7 @@ from kvwise.device import Device
 from kvwise.engine.find import Engine
 from kvwise.engine.outcome import Ending, Outcome
 from kvwise.engine.printed import Printed, Total
+from kvwise.engine.server import Server
 from kvwise.errors import UsageError
 from kvwise.jobs import Job
 from kvwise.memory.context import Context
@@ -124,6 +126,24 @@ def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on() -> None:
     assert "of 3" in error["message"]
     assert "goes on" in error["hint"]
     assert len(recorded()) in (1, 2)
+
+
+@pytest.mark.engine
+@pytest.mark.xdist_group("engine")
+@pytest.mark.skipif(os.name != "posix", reason="sends itself a Ctrl-C")
+def test_ctrl_c_ends_the_engine_and_waits_for_no_prompt(tmp_path: Path) -> None:
+    launch = kvwise.Launch.parse(["-c", "8192", "-np", "2"])
+    with Server.start(str(smollm2()), launch, log=tmp_path / "log") as server:
+
+        def stop_when_it_reads() -> None:
+            while server.child.alive and not all(slot["is_processing"] for slot in server.slots()):
+                time.sleep(0.02)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=stop_when_it_reads).start()
+        with pytest.raises(KeyboardInterrupt):
+            filling.fill(server, launch, 4000, 90)
+        assert not server.child.alive
 
 
 @pytest.mark.engine

@@ -56,7 +56,11 @@ def fill(server: Server, launch: Launch, tokens: int, n_predict: int) -> Filled:
             pool.submit(server.complete, prompt, n_predict, ignore_eos=True, id_slot=slot)
             for slot in range(slots)
         ]
-        answers = [each.result() for each in asked]
+        try:
+            answers = [each.result() for each in asked]
+        except BaseException:
+            server.close()  # the pool waits for its requests, which may take many minutes
+            raise
     for answer in answers:
         if answer.prompt_tokens != len(prompt):
             raise EngineError(
