@@ -7,6 +7,7 @@ second, and the last one stays. A behaviour is a dict:
 | --- | --- |
 | lines | written to stderr first |
 | above | {flag: number}: fail only if the last mention of the flag is above the number |
+| below | {flag: number}: fail only if the last mention of the flag is below the number |
 | exit, signal | ends so while it loads |
 | hang, spin | loads for ever: asleep, or computing |
 | then | what POST /end does once it serves: {"exit": n} or {"signal": n}, `lines` before that |
@@ -66,7 +67,8 @@ def end(how):
         time.sleep(60)
     os._exit(how.get("exit", 0))
 
-fails = all(float(last(flag, 0)) > limit for flag, limit in plan.get("above", {}).items())
+fails = all(float(last(flag, 0)) > limit for flag, limit in plan.get("above", {}).items()) and all(
+    float(last(flag, 0)) < limit for flag, limit in plan.get("below", {}).items())
 say("0.00.000.001 I srv  load_model: loading model 'm.gguf'")
 if fails:
     for line in plan.get("lines", []):

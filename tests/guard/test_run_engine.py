@@ -137,8 +137,38 @@ class TestVirtual:
         assert causes[0] == "weights-oom"
         changed = {flag for step in running.named("step") for flag in step["changes"]}
         assert "-ngl" in changed  # nothing else makes the weights on a card smaller
-        assert len(causes) == len(running.named("step")) <= 5
+        assert len(causes) == len(running.named("step")) <= 6
         assert all(one.size <= 60 * MIB for one in server.allocations if one.granted)
+
+    def test_a_cache_of_fixed_types_gets_shorter_as_the_plan_says(self) -> None:
+        types = ("-ctk", "f16", "-ctv", "f16", "-ub", "512")
+        running, server = self.run(120 * MIB, str(smollm2()), *types)
+        steps = running.named("step")
+        assert steps
+        assert {flag for step in steps for flag in step["changes"]} == {"-c"}
+        assert all(step["knobs"] == ["context"] for step in steps)
+        granted = [one.size for one in server.allocations if one.granted]
+        assert max(granted) < 120 * MIB
+        ready = running.named("ready")[0]["launch"]
+        assert 4096 <= ready["n_ctx"] < 8192
+        assert (ready["type_k"], ready["n_ubatch"]) == ("f16", 512)
+
+    def test_a_compute_buffer_that_is_refused_takes_a_smaller_micro_batch(self) -> None:
+        """Without flash attention it holds all scores: 8,192 cells for each token of -ub."""
+        line = ("-m", str(smollm2()), "-c", "8192", "-ngl", "99", "-fit", "off", "-fa", "off",
+                "-b", "2048", "-ub", "2048", "--may-change", "ubatch")  # fmt: skip
+        running, server = self.run(200 * MIB, *line)
+        assert {each["cause"] for each in running.named("failed")} == {"compute-oom"}
+        steps = running.named("step")
+        assert all(step["knobs"] == ["ubatch"] for step in steps)
+        assert running.named("ready")[0]["launch"]["n_ubatch"] < 2048
+        assert max(one.size for one in server.allocations if one.granted) < 200 * MIB
+
+    def test_what_llama_cpp_was_to_fit_is_planned_anew(self) -> None:
+        running, _ = self.run(120 * MIB, "-m", str(smollm2()))
+        steps = running.named("step")
+        assert steps[0]["knobs"] == ["reserve"]
+        assert running.named("failed")[0]["cause"] == "kv-alloc-oom"
 
     def test_a_whole_command_keeps_what_was_fixed(self) -> None:
         line = ("-m", str(smollm2()), "-c", "8192", "-ngl", "99", "-fit", "off")

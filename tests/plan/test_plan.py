@@ -288,3 +288,16 @@ def test_pairs_are_ordered_by_quality() -> None:
     assert quality_of("bf16", "f32") == "lossless"
     assert quality_of("f16", "q4_0") == "medium"
     assert quality_of("q4_0", "f16") == "low"
+
+
+def test_the_context_of_a_ladder_gives_way_on_a_roomy_card_too() -> None:
+    """More than the reserve is free there already, which is no reason to leave the context out."""
+    types = {"type_k": "f16", "type_v": "f16", "n_ubatch": 512}
+    made = plan(
+        model("qwen3-0.6b"), [gpu(99)], Goal("chat"), host=RAM,
+        launch=Launch(n_seq_max=1, n_outputs_max=1, **types), fixed=types,
+    )  # fmt: skip
+    contexts = [rung.launch.n_ctx for rung in (made.choice, *made.ladder)]
+    assert contexts[1] < contexts[0]
+    assert contexts == sorted(contexts, reverse=True)
+    assert all(rung.launch.n_gpu_layers == made.choice.launch.n_gpu_layers for rung in made.ladder)

@@ -108,7 +108,7 @@ def _keep_more_free(search: Search, here: Candidate) -> Iterator[_Move]:
     at_least = left(low) if low < high else None
     if at_least is None or at_least < 0:
         return
-    yield _Move("context", {"n_ctx": edge(left, low, high) * unit})
+    yield _Move("reserve", {"n_ctx": edge(left, low, high) * unit})
 
 
 def _smaller_types(search: Search, here: Candidate) -> Iterator[_Move]:
