@@ -49,6 +49,13 @@ def test_counts(text: str, count: int) -> None:
     assert parse_count(text) == count
 
 
+@pytest.mark.parametrize("text", ["", "k", "1.5", "4.096", "1.0", "4,096", "-1", "1e4", "1G"])
+def test_what_is_no_count(text: str) -> None:
+    """A bare fraction is none: `4.096` is four thousand to half of the world."""
+    with pytest.raises(UsageError):
+        parse_count(text)
+
+
 @given(st.integers(0, 10**15 - 1), st.sampled_from(["", "k", "M", "GiB", "tb"]))
 def test_a_size_is_exact(number: int, unit: str) -> None:
     factor = {"": 1, "k": KIB, "M": MIB, "GiB": GIB, "tb": 1024 * GIB}[unit]

@@ -17,6 +17,10 @@ _KEYS = ("name", "total", "free", "kind", "reserve", "block", "bandwidth", "cc",
 _FROM_CATALOGUE = ("os", "backend", "display")
 
 
+_LESS = re.compile(r"\s*-\s*\d")
+"""A size below nothing; a GPU's name begins otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """One GPU, here or only imagined. Sizes in bytes; `free_bytes` is before the model is loaded.
@@ -62,6 +66,8 @@ class Device:
 
         if "=" in text:
             return replace(_from_pairs(text, os), index=index)
+        if _LESS.match(text):
+            raise UsageError("{text!r} is no memory at all", text=text)
         size = None if named(text) else _size(text)
         if size is not None:
             return _generic(text.strip(), size, index)

@@ -39,9 +39,12 @@ def parse_size(text: str) -> int:
 
 
 def parse_count(text: str) -> int:
-    """Tokens from `32768`, `32k` or `1M` (1024-based, as `-c` users write it)."""
+    """Tokens from `32768`, `32k`, `1.5k` or `1M` (1024-based, as `-c` users write it).
+
+    `4.096` is no count of tokens: it may be meant for 4 or for 4,096.
+    """
     match = _COUNT.fullmatch(text)
-    if not match:
+    if not match or (match[2] and not match[3]):
         raise UsageError("{text!r} is not a count", text=text, hint="write 32768 or 32k")
     return _scaled(*match.groups())
 

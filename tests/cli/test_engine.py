@@ -25,6 +25,8 @@ def test_tokens_and_what_is_left(kvwise: Kvwise, smollm2: str, tmp_path: Path) -
     assert document["schema"] == "kvwise/tokens/1"
     assert document["tokens"] == 440
     assert document["left"] == 8192 - 440
+    trained = kvwise("tokens", smollm2, str(text), "-c", "0").out
+    assert "of the 8,192 tokens the model was trained for" in trained
     small = kvwise("tokens", smollm2, "-", "-c", "256", stdin=text.read_text())
     assert small.code == 3
     assert "185 too many for -c 256" in small.out

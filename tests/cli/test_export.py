@@ -187,6 +187,8 @@ def test_files_beside_the_model_are_written_so_that_they_are_found(
 def test_a_saved_plan_of_a_header_asks_for_the_model(quick: Kvwise, tmp_path: Path) -> None:
     saved = tmp_path / "plan.json"
     saved.write_text(quick("plan", QWEN, *GPU, "--no-simulate", "--json").out)
+    none = quick("export", "bash", "--plan", str(tmp_path / "none"), *GPU)
+    assert (none.code, none.err.partition("\n")[0]) == (1, f"error: no file {tmp_path}/none")
     done = quick("export", "bash", "--plan", str(saved), *GPU)
     assert done.code == 2
     assert "hint: name the model beside --plan" in done.err

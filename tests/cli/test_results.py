@@ -334,6 +334,16 @@ def test_a_report_of_what_the_filters_leave(
     assert "困惑度之比" in text
 
 
+def test_a_report_in_json_is_on_stdout_too(
+    quick: Kvwise, measured: list[Measurement], tmp_path: Path
+) -> None:
+    place = tmp_path / "a.md"
+    found = quick("results", "report", "--report", str(place), "--machine", "laptop", "--json")
+    assert place.exists()
+    assert found.json["schema"] == "kvwise/report/1"
+    assert {row["machine"]["name"] for row in found.json["results"]} == {"laptop"}
+
+
 def test_a_report_names_its_figures_and_leaves_out_empty_ones(
     quick: Kvwise, tmp_path: Path
 ) -> None:

@@ -307,6 +307,15 @@ def test_the_second_run_knows_how_long_it_takes(
     assert first.test["n_prompt"] == 64
 
 
+def test_an_encoding_that_is_none_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
+    document, out = tmp_path / "a.txt", tmp_path / "out"
+    document.write_text("Words.")
+    done = subprocess.run(_argv(document, out, "--encoding", "klingon"), capture_output=True,
+                          text=True, check=False)  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, "error: --encoding klingon: no such encoding\n")
+    assert not out.exists()
+
+
 def test_what_cannot_be_asked(tmp_path: Path) -> None:
     document = tmp_path / "doc.txt"
     document.write_text("Some text.")

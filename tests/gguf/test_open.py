@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kvwise.errors import KvwiseError
+from kvwise.errors import HeaderError, KvwiseError
 from kvwise.gguf.open import open_header
 from kvwise.gguf.source import SourceMissing
 from kvwise.gguf.writer import Entry, encode
@@ -46,6 +46,19 @@ def test_a_large_vocabulary_opens_in_20_mib_and_without_heavy_modules(tmp_path: 
     assert facts["heavy"] == []
     # Measured 14.4 MiB on CPython 3.11; a coverage tool or a newer Python adds its own.
     assert facts["peak"] < 24 * 2**20
+
+
+def test_an_unsound_file_is_named(tmp_path: Path) -> None:
+    """Every command that reads several would leave open which; and what is cut short says so."""
+    path = tmp_path / "cut.gguf"
+    tokens = Entry("tokenizer.ggml.tokens", "[string]", [f"token {i}" for i in range(999)])
+    whole = encode([tokens, Entry("general.name", "string", "x")], [])
+    for size in (5, 20, 40, 200, 4000, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(HeaderError) as caught:
+            open_header(str(path))
+        assert str(caught.value).count(str(path)) == 1
+        assert "download it again" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,9 @@ def _given(options: dict[str, Any]) -> tuple[Ledger, str]:
 def _saved(path: str, options: dict[str, Any]) -> tuple[Ledger, str]:
     """The choice of a saved plan; its figures are computed again for what is here now."""
     old = files.read(Path(path))
-    launch = _launch_of(old.text if old else "")
+    if old is None:
+        raise SourceError("no file {path}", path=path, hint="check the name and the folder")
+    launch = _launch_of(old.text)
     if launch is None:
         raise SourceError("{path} is no plan of `kvwise plan --json`", path=path)
     ref = options["model"] or launch.model

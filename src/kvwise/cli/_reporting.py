@@ -34,14 +34,16 @@ def save_report(
     path: str | None,
     found: Sequence[Measurement],
     title: Phrase | str | None = None,
-) -> None:
+) -> Report | None:
     """Write the report of these measurements, and say so; nothing without a path or any."""
     if path is None or not found:
-        return
+        return None
     from kvwise.report import results_report  # noqa: PLC0415
     from kvwise.report.curves import curves_here  # noqa: PLC0415
 
-    write_report(printer, path, results_report(found, title, curves_here))
+    made = results_report(found, title, curves_here)
+    write_report(printer, path, made)
+    return made
 
 
 def write_report(printer: Printer, path: str, report: Report) -> None:

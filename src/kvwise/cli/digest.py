@@ -215,6 +215,10 @@ def _check_asked(given: dict[str, object], documents: Sequence[str]) -> None:
         value = given[name]
         if isinstance(value, str) and not value.strip():
             raise UsageError("--{option} says nothing", option=name)
+    if isinstance(given["encoding"], str):
+        from kvwise.digest.extract.encodings import known  # noqa: PLC0415
+
+        known(given["encoding"])
     if not documents and not any(given[name] for name in (*_ASKING, "dry_run", "explain")):
         raise UsageError(
             "nothing to do: no document, and no question about those that are there",
@@ -256,7 +260,7 @@ def _run(printer: Printer, asked: _Asked) -> int:
         left_out = LeftOut()
         found = sources(asked.documents, folder, left_out)  # a wrong name leaves no folder
         left_out.tell(printer)
-        folder.mkdir(parents=True, exist_ok=True)
+        _make(folder)
         log = folder / LOG
         stack.enter_context(explained(log, model, settings.launch))
         with printer.working(phrase("loading {name}", name=model.called)):
@@ -271,6 +275,19 @@ def _run(printer: Printer, asked: _Asked) -> int:
             work = Work(session, shelf, asked.folder, asked.text("encoding") or None)
             summary = embed(printer, work, found) if found else None
             return _show(printer, asked, session, shelf, summary, wanted)
+
+
+def _make(folder: Path) -> None:
+    """Raises StoreError."""
+    from kvwise.store import StoreError  # noqa: PLC0415
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            "{path} cannot be made: {why}", path=str(folder), why=error.strerror,
+            hint="--out FOLDER names another place",
+        ) from error  # fmt: skip
 
 
 def _beside(asked: _Asked, engine: Engine) -> tuple[Model, Machine]:

@@ -184,7 +184,9 @@ def _report(printer: Printer, store: Store, asked: Asked) -> int:
         raise UsageError("the report's file is missing", hint="give --report report.html")
     check_report(asked.report)
     found = _some(store, asked)
-    save_report(printer, asked.report, found, title=asked.title)
+    made = save_report(printer, asked.report, found, title=asked.title)
+    if printer.json and made is not None:
+        printer.document(dict(made.document))
     return 0
 
 

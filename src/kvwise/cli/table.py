@@ -24,6 +24,7 @@ from kvwise.cli._request import machine as machine_of
 from kvwise.cli.output import Printer
 from kvwise.device import Device, Host
 from kvwise.errors import UsageError
+from kvwise.options.kinds import CONTEXT
 from kvwise.plan.table import Entry, Table, make_table, pairs_of, usual_contexts
 from kvwise.plan.taken import Machine
 from kvwise.text import phrase
@@ -210,7 +211,11 @@ def _joined(text: str, system: str | None) -> tuple[Device, ...]:
 
 def _counts(texts: Sequence[str]) -> tuple[int, ...]:
     """Contexts, each once, in order. Raises UsageError."""
-    found = dict.fromkeys(parse_count(word) for text in texts for word in text.split(","))
+    try:
+        found = dict.fromkeys(CONTEXT.read(word) for text in texts for word in text.split(","))
+    except UsageError as error:
+        raise UsageError("{flag}: {problem}", flag="--contexts", problem=error.phrase,
+                         hint=error.hint) from error  # fmt: skip
     if 0 in found:
         raise UsageError("a context of no tokens")
     if len(found) > _MOST_CONTEXTS:

@@ -69,7 +69,7 @@ def command(
         )
     else:
         known = phrase("the {n_ctx:,} tokens the model was trained for", n_ctx=slot)
-        if asked:
+        if asked and launch.n_ctx:  # 0 is what the model was trained for
             known = phrase("-c {n_ctx}", n_ctx=launch.n_ctx)
         _show(printer, count, slot, known)
     return EXIT_TOO_LONG if asked and not fits else 0

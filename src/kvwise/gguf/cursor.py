@@ -80,6 +80,7 @@ class Cursor:
             raise LengthBeyondFile(
                 "{what} claims {count} bytes, the file has {left} left",
                 what=what, count=size, left=self.left,
+                hint="the file is cut short or damaged: download it again",
             )  # fmt: skip
         if size > ceiling:
             raise too_long(
@@ -132,6 +133,7 @@ class Cursor:
             raise LengthBeyondFile(
                 "{what}: a string would end at byte {end}, the file ends at {size}",
                 what=what, end=position, size=self._end,
+                hint="the file is cut short or damaged: download it again",
             )  # fmt: skip
         self._reach(position, what)
         if at <= len(self._buffer):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from kvwise.errors import HeaderError
 from kvwise.gguf.header import Header
+from kvwise.gguf.lies import clip
 from kvwise.gguf.reader import Arrays
 from kvwise.gguf.source import Source, open_file
 from kvwise.gguf.split import read_model
@@ -47,8 +49,17 @@ def open_header(ref: str, *, arrays: Arrays = ()) -> Header:
 
             return read_zoo(source)
         return read_model(source, arrays=arrays)
+    except HeaderError as error:
+        raise _of_file(error, source.name) from error
     finally:
         source.close()
+
+
+def _of_file(error: HeaderError, name: str) -> HeaderError:
+    """The same with the file's name: a command may read several."""
+    if clip(name) in str(error.phrase):
+        return error
+    return type(error)("{path}: {problem}", path=clip(name), problem=error.phrase, hint=error.hint)
 
 
 def _is_json(source: Source) -> bool:

@@ -107,6 +107,7 @@ def _check_keys(count: int, left: int) -> None:
         raise lies.TooManyKeys(
             "the header claims {count} keys, {possible} are possible",
             count=count, possible=possible,
+            hint="the file is cut short or damaged: download it again",
         )  # fmt: skip
 
 
@@ -202,6 +203,7 @@ class _Metadata:
             raise lies.ArrayTooLong(
                 "the array {key} claims {count} elements, {possible} are possible",
                 key=clip(key), count=count, possible=possible,
+                hint="the file is cut short or damaged: download it again",
             )  # fmt: skip
 
     def _check_asked(self, key: str, count: int) -> None:

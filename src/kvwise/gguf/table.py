@@ -35,6 +35,7 @@ def read_tensors(cursor: Cursor, count: int, alignment: int) -> tuple[tuple[Tens
         raise lies.TooManyTensors(
             "the header claims {count} tensors, {possible} are possible",
             count=count, possible=possible,
+            hint="the file is cut short or damaged: download it again",
         )  # fmt: skip
     names: set[str] = set()
     rows = []

@@ -222,7 +222,7 @@ def _pair_sum(text: str) -> int:
 
 def _build(text: str) -> str:
     match = re.fullmatch(r"b?(\d{1,7})", text, re.ASCII)
-    if not match:
+    if not match or not int(match[1]):
         raise UsageError("{text!r} is not a llama.cpp build", text=text, hint="like b10605")
     return f"b{int(match[1])}"
 

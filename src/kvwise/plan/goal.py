@@ -79,11 +79,11 @@ class Goal:
         _one_of("goal", self.purpose, PURPOSES)
         if self.min_quality is not None:
             _one_of("min-quality", self.min_quality, QUALITIES)
-        _at_least("prompt-tokens", self.prompt_tokens, 0)
-        _at_least("n", self.predict_tokens, 1)
-        _at_least("slots", self.slots, 1)
-        _at_least("turns", self.turns, 1)
-        _at_least("tokens-per-turn", self.tokens_per_turn, 1)
+        _at_least("--prompt-tokens", self.prompt_tokens, 0)
+        _at_least("-n", self.predict_tokens, 1)
+        _at_least("--slots", self.slots, 1)
+        _at_least("--turns", self.turns, 1)
+        _at_least("--tokens-per-turn", self.tokens_per_turn, 1)
 
     @property
     def terms(self) -> Purpose:
@@ -147,11 +147,11 @@ def _one_of(name: str, value: str, legal: object) -> None:
         )
 
 
-def _at_least(name: str, value: int | None, least: int) -> None:
+def _at_least(flag: str, value: int | None, least: int) -> None:
     if value is not None and value < least:
         raise UsageError(
-            "--{name} {value} is too small; it starts at {least}",
-            name=name,
+            "{flag} {value} is too small; it starts at {least}",
+            flag=flag,
             value=value,
             least=least,
         )

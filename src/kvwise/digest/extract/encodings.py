@@ -37,7 +37,8 @@ def text_of(path: Path, encoding: str | None = None) -> Text:
         if head.startswith(mark) and encoding is None:
             return Text(path, name, len(mark), errors_of(name))
     if encoding is not None:
-        return _named(path, encoding)
+        name = known(encoding)
+        return Text(path, name, 0, errors_of(name))
     if wide := _wide(head):
         return Text(path, wide, 0, errors_of(wide))
     if b"\0" in head:
@@ -58,13 +59,14 @@ def _wide(head: bytes) -> str:
     return "utf-16-le" if odd > even else "utf-16-be"
 
 
-def _named(path: Path, encoding: str) -> Text:
+def known(encoding: str) -> str:
+    """The name that it has here. Raises UsageError."""
     try:
         name = codecs.lookup(encoding).name
         b"a".decode(name)
-    except (LookupError, UnicodeError):
+    except (LookupError, UnicodeError, ValueError):
         raise UsageError("--encoding {name}: no such encoding", name=encoding) from None
-    return Text(path, name, 0, errors_of(name))
+    return name
 
 
 def errors_of(encoding: str) -> str:
