@@ -99,7 +99,10 @@ def remedies(log: str) -> str:
 
 
 def test_a_cache_that_lies_on_the_host_is_not_sent_there() -> None:
-    assert remedies(START + REFUSED + CACHE + END) == "-c N; -ctk q8_0 -ctv q8_0 -fa on; -np 1"
+    assert (
+        remedies(START + REFUSED + CACHE + END)
+        == "ulimit -v; -c N; -ctk q8_0 -ctv q8_0 -fa on; -np 1"
+    )
 
 
 def test_with_a_gpu_that_is_short_the_host_is_a_remedy() -> None:
@@ -130,7 +133,11 @@ def test_a_type_that_kvwise_took_already_is_no_remedy(how: str) -> None:
     ]
     asked = [launch_of(each.case) for each in (first, second) if each.case]
     assert [each.type_k for each in asked] == ["f16", "q8_0"]
-    assert given == [["-c N", "-ctk q8_0 -ctv q8_0 -fa on", "-np 1"], ["-c N", "-np 1"]]
+    limit = "ulimit -v"  # 24,105 MiB were free
+    assert given == [
+        [limit, "-c N", "-ctk q8_0 -ctv q8_0 -fa on", "-np 1"],
+        [limit, "-c N", "-np 1"],
+    ]
 
 
 def test_one_slot_and_flash_attention_are_no_remedies_where_the_load_has_them() -> None:
@@ -142,7 +149,7 @@ def test_one_slot_and_flash_attention_are_no_remedies_where_the_load_has_them() 
     )
     failed = "0.03.1 E graph_reserve: failed to allocate compute buffers\n"
     assert "-np 1" not in remedies(START + context + REFUSED + CACHE + END)
-    assert remedies(START + context + REFUSED + failed + END) == "-c N"
+    assert remedies(START + context + REFUSED + failed + END) == "ulimit -v; -c N"
 
 
 @pytest.mark.parametrize(

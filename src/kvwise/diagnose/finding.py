@@ -65,6 +65,7 @@ class Hit:
     memory: bool | None = None
     pool: str | None = None
     cause: str = ""  # another sentence than the rule's
+    remedies: tuple[Remedy, ...] = ()  # before the rule's own
 
 
 When = Callable[[Case], Hit | None]

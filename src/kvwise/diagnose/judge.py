@@ -96,6 +96,7 @@ def _finding(rule: Rule, hit: Hit, case: Case) -> Finding:
         cause=_cause(hit.cause or rule.cause, hit),
         remedies=(
             *(() if rule.tells_why else where_to_look(case)),
+            *hit.remedies,
             *useful(rule.remedies, case, pool if memory else None),
         ),
         rule=rule.name,

@@ -13,9 +13,10 @@ from typing import Any
 from kvwise.device import Device, Host
 from kvwise.diagnose.case import Case
 from kvwise.diagnose.claims import claims_of
-from kvwise.diagnose.finding import HOST_RAM, Diagnosis
+from kvwise.diagnose.finding import Diagnosis
 from kvwise.diagnose.from_log import asked_in, launch_of, model_of, with_settings
-from kvwise.diagnose.rules.asking import asked_bytes, failed, free_of, pool_of, taken_of
+from kvwise.diagnose.room import host_of
+from kvwise.diagnose.rules.asking import asked_bytes, failed, free_of, taken_of
 from kvwise.diagnose.rules.parts import part
 from kvwise.errors import KvwiseError
 from kvwise.gguf.model import Model
@@ -115,7 +116,7 @@ def with_numbers(
                 model=told,
                 launch=with_settings(launch or launch_of(case), settings or {}),
                 devices=tuple(devices) or tuple(map(with_reserve, engine_devices(case.loaded))),
-                host=_host(case, host),
+                host=host_of(_of_one_run(found, case), host),
                 kinds=frozenset(kinds),
                 fixed=frozenset(settings or ()) - {"tool", "build"},
             ),
@@ -130,16 +131,9 @@ def with_numbers(
     return replace(found, numbers=numbers, refusal=refusal, claims=claims, loads=loads)
 
 
-def _host(case: Case, host: Host | None) -> Host | None:
-    """The host with no more memory than it gave: a block that it refused was more than it had."""
-    refused = failed(case)
-    sizes = [size for each in refused if (size := asked_bytes(each))]
-    if not sizes or pool_of(case) != HOST_RAM:
-        return host
-    left = max(sizes) - 1
-    if host is None:
-        return Host(left, left)
-    return replace(host, available_bytes=min(host.available_bytes, left))
+def _of_one_run(found: Diagnosis, case: Case) -> list[Case]:
+    """The loads of a log, one engine tried again: what one was refused, none can have."""
+    return [each.case for each in found.loads if each.case] or [case]
 
 
 def _numbers(case: Case, ask: _Ask) -> Numbers:

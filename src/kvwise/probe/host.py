@@ -50,7 +50,7 @@ def host() -> Host:
 
 def limits() -> list[Limit]:
     """Every limit on memory that binds a process started here: cgroups, rlimits, commit."""
-    return [*cgroup_limits(_CGROUP, _mounts(_MOUNTS)), *_process_limits(), *_commit_limit()]
+    return [*cgroup_limits(_CGROUP, _mounts(_MOUNTS)), *process_limits(), *_commit_limit()]
 
 
 def _linux_memory() -> tuple[int, int] | None:
@@ -173,7 +173,7 @@ def _statistic(path: Path, name: str) -> int:
 # -- one process -------------------------------------------------------------------
 
 
-def _process_limits() -> Iterator[Limit]:
+def process_limits() -> Iterator[Limit]:
     """Limits that a child of ours inherits; what is left of them is all, for a new process."""
     if sys.platform != "win32":
         import resource  # noqa: PLC0415  (not on Windows)

@@ -66,7 +66,7 @@ def pool_of(case: Case) -> str:
     for each in failed(case):
         name = each.fields.get("buffer", "")
         text = each.text
-        if each.code == "host_alloc" or "backend_cpu" in text or (name and _HOST.match(name)):
+        if each.code == "host_alloc" or "backend_cpu" in text or (name and on_host(name)):
             continue
         if name.startswith(("Metal", "MTL")) or "metal" in text.lower():
             return UNIFIED
@@ -74,9 +74,14 @@ def pool_of(case: Case) -> str:
     if failed(case):
         return HOST_RAM
     named = case.first("weights_alloc")
-    if named and _HOST.match(named.fields.get("buffer", "")):
+    if named and on_host(named.fields.get("buffer", "")):
         return HOST_RAM
     return VRAM
+
+
+def on_host(buffer: str) -> bool:
+    """Is a buffer type, by its name, memory of the host?"""
+    return bool(_HOST.match(buffer))
 
 
 def device_index(case: Case) -> int | None:

@@ -12,6 +12,7 @@ from kvwise.diagnose.finding import (
     UNIFIED,
     VRAM,
     Hit,
+    Remedy,
     Rule,
     When,
 )
@@ -20,6 +21,7 @@ from kvwise.diagnose.rules.asking import (
     at_run,
     decoding,
     failed,
+    free_of,
     pool_of,
     remedy,
     seen,
@@ -29,6 +31,7 @@ from kvwise.diagnose.rules.remedies import (
     FEWER_DRAFTED,
     FEWER_LAYERS,
     FLASH,
+    LIMIT_BINDS,
     ONE_SLOT,
     RAISE_LIMIT,
     SHORTER,
@@ -52,9 +55,17 @@ def _when(what: str) -> When:
             sure -= 0.2
         if what == "compute" and decoding(case, lines):
             sure = min(sure, FAIR)
-        return Hit(sure, tuple(lines[:4]), pool=pool_of(case))
+        return Hit(sure, tuple(lines[:4]), pool=pool_of(case), remedies=_limit(case))
 
     return when
+
+
+def _limit(case: Case) -> tuple[Remedy, ...]:
+    """Was a block refused that the memory printed as free would have held? Then a limit binds."""
+    free = free_of(case, "CPU")
+    sizes = [size for each in failed(case) if (size := asked_bytes(each))]
+    binds = sizes and free and pool_of(case) == HOST_RAM and max(sizes) < free // 2
+    return (LIMIT_BINDS,) if binds else ()
 
 
 def _by_allocator(lines: list[Seen]) -> bool:

@@ -10,6 +10,7 @@ from kvwise.diagnose import causes
 from kvwise.diagnose.case import Case, Seen
 from kvwise.diagnose.finding import Hit, Rule, When
 from kvwise.diagnose.own_words import template_of, within
+from kvwise.diagnose.rules.asking import failed, pool_of
 from kvwise.diagnose.rules.hints import KIND_OF
 from kvwise.engine import failures
 from kvwise.memory.lacking import LACKING
@@ -48,5 +49,10 @@ def rules(case: Case, others: Iterable[Rule]) -> Iterator[Rule]:
 
 
 def _hit(lines: list[Seen]) -> When:
-    hit = Hit(_SURE, tuple(lines[:2]), {"said": lines[-1].fields["said"]})
-    return lambda _: hit
+    """The engine's own lines, where there are any, tell which memory was short."""
+
+    def when(case: Case) -> Hit:
+        pool = pool_of(case) if failed(case) else None
+        return Hit(_SURE, tuple(lines[:2]), {"said": lines[-1].fields["said"]}, pool=pool)
+
+    return when

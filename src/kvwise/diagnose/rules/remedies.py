@@ -11,6 +11,11 @@ FEWER_CHECKPOINTS = remedy("keep fewer checkpoints", "--ctx-checkpoints 8")
 FEWER_DRAFTED = remedy("draft fewer tokens: each keeps a snapshot", "--spec-draft-n-max 2")
 FEWER_LAYERS = remedy("put fewer layers on the GPU, or let --fit choose: leave -ngl away", "-ngl N")
 FLASH = remedy("turn flash attention on: the attention matrix disappears", "-fa on")
+LIMIT_BINDS = remedy(
+    "more memory was free than was refused: a limit binds the process, see it and raise it, or the "
+    "container's",
+    "ulimit -v",
+)
 NEWER_BUILD = remedy("try a newer build")
 NEWER_DRIVER = remedy("update the driver")
 NEWER_FILE = remedy("take a newer conversion of the model")
