@@ -33,6 +33,16 @@ def test_the_matrix_has_all_legal_pairs_and_says_why_not_the_others() -> None:
     assert len(refused) == 9 * 6  # V quantized, without flash attention
     assert {row["code"] for row in refused} == {"v_quant_needs_flash_attn"}
     assert all(row["starts"] >= 1 for row in rows if not row["code"])
+    assert all(row["predicted"] is None for row in refused)
+    per_value = {"f32": (4, 1), "f16": (2, 1), "bf16": (2, 1), "q8_0": (34, 32), "q4_0": (18, 32)}
+    for row in rows:
+        types = row["settings"]["type_k"], row["settings"]["type_v"]
+        assert types == (row["varied"]["ctk"], row["varied"]["ctv"])
+        if not row["code"] and set(types) <= set(per_value):
+            (cache,) = row["predicted"]["caches"]
+            values = 30 * 3 * 64 * cache["cells"]
+            sizes = [values * up // down for up, down in map(per_value.__getitem__, types)]
+            assert [cache["k_bytes"], cache["v_bytes"]] == sizes
 
 
 def test_what_memory_cannot_hold_is_not_started_unless_forced() -> None:

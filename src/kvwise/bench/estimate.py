@@ -17,7 +17,9 @@ from kvwise.bench.run import Sweep
 from kvwise.bench.schedule import all_units, depths, visits
 from kvwise.engine.server import command, shown
 from kvwise.memory.ledger import Ledger
+from kvwise.memory.report import ledger_json
 from kvwise.plan.speed.estimate import estimate as speed_of
+from kvwise.results import settings_seen
 from kvwise.text import Phrase, say
 
 SCHEMA = "kvwise/bench-plan/1"
@@ -26,15 +28,42 @@ _START_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A setting, its tests and starts; `why` it is not started. `seconds` None = not known."""
+    """A setting and its starts. `seconds` None = not known."""
 
-    key: str
-    label: str
-    tests: tuple[str, ...]
+    ruled: Ruled
     starts: int
     seconds: float | None
-    why: Phrase | None = None
-    code: str = ""
+
+    @property
+    def label(self) -> str:
+        return self.ruled.case.label
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        return tuple(test.name for test in self.ruled.tests)
+
+    @property
+    def why(self) -> Phrase | None:
+        """Why it is not started."""
+        return self.ruled.skipped
+
+    def as_json(self, language: str) -> dict[str, Any]:
+        """Named as in a row of kvwise/bench/1."""
+        case, ledger = self.ruled.case, self.ruled.ledger
+        return {
+            "key": case.key,
+            "model": case.model,
+            "varied": dict(case.varied),
+            "settings": settings_seen(case.launch),
+            "measured_by": self.ruled.way,
+            "tests": list(self.tests),
+            "tests_beyond_context": [test.name for test in self.ruled.beyond],
+            "starts": self.starts,
+            "seconds": self.seconds,
+            "code": self.ruled.code or None,
+            "message": say(self.why, language) if self.why else None,
+            "predicted": ledger_json(ledger, language) if ledger else None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +90,7 @@ class Plan:
             "schema": SCHEMA,
             "starts": self.starts,
             "seconds": self.seconds,
-            "rows": [
-                {
-                    "key": row.key,
-                    "tests": list(row.tests),
-                    "starts": row.starts,
-                    "seconds": row.seconds,
-                    "code": row.code or None,
-                    "message": say(row.why, language) if row.why else None,
-                }
-                for row in self.rows
-            ],
+            "rows": [row.as_json(language) for row in self.rows],
             "commands": list(self.commands),
         }
 
@@ -97,17 +116,7 @@ def estimate(sweep: Sweep) -> Plan:
         mine = [unit for unit in units if unit.ruled is each]
         spent = [(times[each.case.key, unit.depth], unit.times) for unit in mine]
         known = [fixed_and[0] + fixed_and[1] * many for fixed_and, many in spent if fixed_and]
-        rows.append(
-            Row(
-                each.case.key,
-                each.case.label,
-                tuple(test.name for test in each.tests),
-                len(mine),
-                sum(known) if len(known) == len(spent) else None,
-                each.skipped,
-                each.code,
-            )
-        )
+        rows.append(Row(each, len(mine), sum(known) if len(known) == len(spent) else None))
     return Plan(tuple(rows), tuple(_commands(sweep, command)), tuple(_commands(sweep, shown)))
 
 

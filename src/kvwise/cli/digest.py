@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -248,6 +247,7 @@ def _run(printer: Printer, asked: _Asked) -> int:
     from kvwise.digest.session import Session, open_shelf  # noqa: PLC0415
     from kvwise.digest.sources import sources  # noqa: PLC0415
     from kvwise.engine.find import find  # noqa: PLC0415
+    from kvwise.engine.scratch import scratch  # noqa: PLC0415
 
     engine = find(asked.engine() or None)
     model, settings, threads = _settings(printer, asked, engine)
@@ -255,7 +255,7 @@ def _run(printer: Printer, asked: _Asked) -> int:
     with ExitStack() as stack:
         folder = asked.folder
         if planned:  # leaves nothing behind
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kvwise-")))
+            folder = stack.enter_context(scratch())
         wanted = None if planned else _wanted(asked, engine, threads)
         left_out = LeftOut()
         found = sources(asked.documents, folder, left_out)  # a wrong name leaves no folder

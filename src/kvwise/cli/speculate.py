@@ -319,16 +319,15 @@ def _in_job(printer: Printer, asked: Asked, options: Options) -> Speculation:
 
 
 def _measure(printer: Printer, asked: Asked, options: Options, store: Any, job: Job) -> Speculation:
-    import tempfile  # noqa: PLC0415
-
+    from kvwise.engine.scratch import scratch  # noqa: PLC0415
     from kvwise.results import save  # noqa: PLC0415
     from kvwise.speculate.keep import measurements  # noqa: PLC0415
     from kvwise.speculate.run import speculate, threads_of  # noqa: PLC0415
 
     asked = replace(asked, threads=job.note("threads", threads_of(asked.launch)))
     total = len(asked.variants) * asked.rounds
-    with tempfile.TemporaryDirectory(prefix="kvwise-") as scratch:
-        folder = Path(options.logs or scratch)
+    with scratch() as own:
+        folder = Path(options.logs or own)
         folder.mkdir(parents=True, exist_ok=True)
         with printer.progress(_doing(asked, None), total) as advance:
             done = speculate(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -223,6 +222,7 @@ def _in_job(printer: Printer, asked: Asked, given: dict[str, Any]) -> Tuned:
 def _measure(
     printer: Printer, asked: Asked, logs: str | None, store: Store, job: Job
 ) -> tuple[Tuned, list[Measurement]]:
+    from kvwise.engine.scratch import scratch  # noqa: PLC0415
     from kvwise.results import load, model_seen, save  # noqa: PLC0415
     from kvwise.tune.keep import measurements  # noqa: PLC0415
     from kvwise.tune.run import tune  # noqa: PLC0415
@@ -233,8 +233,8 @@ def _measure(
         found[:] = measurements(asked, units)
         save(store, *found)
 
-    with tempfile.TemporaryDirectory(prefix="kvwise-") as scratch:
-        folder = Path(logs or scratch)
+    with scratch() as own:
+        folder = Path(logs or own)
         folder.mkdir(parents=True, exist_ok=True)
         with printer.progress(_doing(asked, None), asked.limits.most) as advance:
             done = tune(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from kvwise.engine.scratch import scratch
 from kvwise.gguf.header import Header
 from kvwise.gguf.model import Model
 from kvwise.gguf.writer import write_twin
@@ -24,12 +24,12 @@ def on_disk(
     What is no GGUF file here (zoo JSON, URL, Hub) gets a twin that is gone afterwards; `twin`
     makes one of the model in any case.
     """
-    with tempfile.TemporaryDirectory(prefix="kvwise-twin-") as folder:
+    with scratch() as folder:
 
         def place(name: str, header: Header, *, twin: bool) -> Path:
             if not twin and is_gguf(header.path):
                 return Path(header.path)
-            path = Path(folder) / f"{name}.gguf"
+            path = folder / f"{name}.gguf"
             write_twin(header, path)
             return path
 
