@@ -14,10 +14,13 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from guard.running import Running, free_port, gone
+from guard.test_same_plan import settings
+from kvwise.cli._main import run as kvwise_main
 from kvwise.engine.virtual import VirtualDevices, VirtualGPU
 from kvwise.units import GIB, MIB
 from models import smollm2
@@ -106,6 +109,11 @@ def test_a_missing_model_is_told_at_once(tmp_path: Path) -> None:
     assert not running.named("start")
 
 
+def used(plan: dict[str, Any]) -> list[str]:
+    """The buffers on GPUs of a plan's choice."""
+    return [each["buffer"] for each in plan["choice"]["ledger"]["buffers"] if not each["host"]]
+
+
 class TestVirtual:
     """A real llama-server on a GPU that is not here and has a limit for one block."""
 
@@ -169,6 +177,43 @@ class TestVirtual:
         steps = running.named("step")
         assert steps[0]["knobs"] == ["reserve"]
         assert running.named("failed")[0]["cause"] == "kv-alloc-oom"
+
+    def test_a_newcomer_with_a_card_of_six_gigabytes(self) -> None:
+        """One command from the file to a server; the virtual card computes nothing, but answers."""
+        with VirtualDevices([VirtualGPU(6 * GIB, 5 * GIB)], (5,)) as server:
+            line = (str(smollm2()), "--rpc", server.endpoint, "-dev", "RPC0", *quick())
+            with Running("--engine", str(folder() / "llama-server"), *line) as running:
+                ready = running.until("ready", LOAD_S)
+                body = json.dumps({"prompt": "Once", "max_tokens": 2}).encode()
+                request = urllib.request.Request(
+                    ready["openai_url"] + "/completions", data=body,
+                    headers={"content-type": "application/json"},
+                )  # fmt: skip
+                with urllib.request.urlopen(request, timeout=LOAD_S) as answer:
+                    assert json.load(answer)["usage"]["completion_tokens"] == 2
+                running.send(signal.SIGTERM)
+                assert running.wait() == 0
+            assert not running.named("step")
+            assert ready["settings"].endswith("31 of 31 layers on GPUs")
+            assert sum(one.size for one in server.allocations if one.granted) < 5 * GIB
+
+    @pytest.mark.parametrize("cards", [1, 2])
+    def test_plan_and_run_see_the_same_cards_behind_rpc(
+        self, capsys: pytest.CaptureFixture[str], cards: int
+    ) -> None:
+        each = VirtualGPU(2 * GIB, 200 * MIB)
+        with VirtualDevices([each] * cards, (5,)) as server:
+            line = (str(smollm2()), "--rpc", server.endpoint, "--reserve", "0MiB", "--json",
+                    "--engine", str(folder() / "llama-server"))  # fmt: skip
+            assert kvwise_main(["plan", *line, "--no-simulate"]) == 0
+            plan = json.loads(capsys.readouterr().out)
+            assert kvwise_main(["run", *line, "--dry-run"]) == 0
+            run = json.loads(capsys.readouterr().out)
+        assert all(name.startswith("RPC") for name in used(plan))
+        assert settings(run["commands"][0]) == settings(plan["commands"]["argv"])
+        shown = [settings(rung["argv"]) for rung in plan["ladder"]]
+        assert shown
+        assert [settings(step["argv"]) for step in run["ladder"]][: len(shown)] == shown
 
     def test_a_whole_command_keeps_what_was_fixed(self) -> None:
         line = ("-m", str(smollm2()), "-c", "8192", "-ngl", "99", "-fit", "off")

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kvwise import here
 from kvwise.cli._learned import NOTHING, Known, known
-from kvwise.cli._request import Machine, companions_of, machine, model_of, read_launch, with_model
+from kvwise.cli._request import (
+    Machine,
+    companions_of,
+    machine,
+    model_of,
+    read_launch,
+    with_model,
+)
+from kvwise.cli._request import with_reserve as kept_free
 from kvwise.cli.output import Printer
 from kvwise.errors import EngineError, UsageError
 from kvwise.gguf.model import Model
-from kvwise.options import Reading
+from kvwise.here import with_reserve
+from kvwise.launch import Launch
+from kvwise.options import Reading, asked
 from kvwise.plan.choose import Impossible, Plan
 from kvwise.plan.choose import plan as make_plan
 from kvwise.plan.goal import PURPOSES, Goal
 from kvwise.plan.quality import QUALITIES
 from kvwise.plan.report import plan_json
-from kvwise.units import parse_count
+from kvwise.units import parse_count, parse_size
 
 if TYPE_CHECKING:
     from kvwise.engine.find import Engine
@@ -50,6 +60,9 @@ GOAL_OPTIONS = (
     ),
     click.Option(["--never-offload"], is_flag=True, help="Keep every layer on the GPUs."),
 )  # fmt: skip
+
+RPC = "rpc"
+"""Kind of a device that is another machine's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +95,10 @@ def planned(
     """
     ref, reading = read_launch(words, model, engine)
     described = model_of(ref, shape)
-    on = machine(**devices, engine=_engine_here(engine))
+    launch = with_model(reading.launch, ref, described)
+    on = machine_of(launch, devices, _engine_here(launch, engine))
     wanted = goal_of(printer, described, engine=engine, **goal)
     fixed = fixed_of(reading)
-    launch = with_model(reading.launch, ref, described)
     measured = known_of(described, on, launch.build, devices, results, shape=shape)
     made = make_plan(
         described,
@@ -102,10 +115,38 @@ def planned(
     return Planned(made, described, ref, on, kept, measured)
 
 
-def _engine_here(wanted: str | None) -> Engine | None:
+def machine_of(launch: Launch, devices: dict[str, Any], engine: Engine | None) -> Machine:
+    """The devices that an engine (None = the default one) will have for a launch, the RPC servers
+    that it names among them; `devices` holds the values of DEVICE_OPTIONS.
+
+    Raises UsageError, SourceError, EngineError.
+    """
+    remote = asked.values(launch, "--rpc")
+    named = devices["gpu"] or devices["cpu_only"] or devices["device_file"]
+    if not remote or named or engine is None or engine.kind != "binary":
+        return machine(**devices, engine=engine)
+    from kvwise.engine.devices import list_devices  # noqa: PLC0415  (starts a process)
+
+    own = machine(**devices, engine=engine)
+    listed = list_devices(engine, ("--rpc", remote[-1]))
+    here_too = {each.name for each in own.devices}
+    there = [
+        replace(each, kind=RPC)
+        for each in listed
+        if each.kind == "generic" and each.name not in here_too
+    ]
+    reserve = devices["reserve"]
+    kept = [
+        with_reserve(each) if reserve is None else kept_free(each, parse_size(reserve))
+        for each in there
+    ]
+    return replace(own, devices=(*kept, *own.devices))  # in the engine's order: remote ones first
+
+
+def _engine_here(launch: Launch, wanted: str | None) -> Engine | None:
     """The engine whose GPUs are planned for: the one that `run` would start. None where there is
     none, or no GPU that it could see. Raises UsageError for a wanted one that is not there."""
-    if not here.may_have_gpu():
+    if not here.may_have_gpu() and not asked.values(launch, "--rpc"):
         return None
     from kvwise.engine.find import serving  # noqa: PLC0415  (starts a process)
 

@@ -8,18 +8,16 @@ from typing import Any
 
 from kvwise.cli._build import read_for_build
 from kvwise.cli._count import model_file
-from kvwise.cli._planning import fixed_of, goal_of, known_of
+from kvwise.cli._planning import fixed_of, goal_of, known_of, machine_of
 from kvwise.cli._request import Machine, companions_of, machine, model_of, with_model
 from kvwise.cli.output import Printer
-from kvwise.engine.devices import list_devices
 from kvwise.engine.find import Engine
 from kvwise.errors import KvwiseError, UsageError
 from kvwise.gguf.model import Model
 from kvwise.guard.case import Case, short
 from kvwise.guard.line import Given
-from kvwise.here import with_reserve
 from kvwise.launch import Launch
-from kvwise.options import asked, spellings
+from kvwise.options import spellings
 from kvwise.options.row import SERVER as TOOL
 from kvwise.plan.choose import Plan
 from kvwise.plan.choose import plan as make_plan
@@ -78,8 +76,6 @@ def wanted_of(
             phrase("planned for {names} as asked; the engine uses the devices that it finds here",
                    names=names)
         )  # fmt: skip
-    if asked.values(base, "--rpc"):
-        base = replace(base, devices=())  # `on` has those that -dev names, under other names
     case = Case(
         described,
         on.devices,
@@ -169,16 +165,9 @@ def _described(ref: str, notes: list[Phrase], *, needed: bool) -> Model | None:
 def _machine(
     engine: Engine, base: Launch, devices: dict[str, Any], notes: list[Phrase], *, needed: bool
 ) -> Machine:
-    """The devices that the engine will have, RPC servers that the line names among them."""
-    remote = asked.values(base, "--rpc")
-    own = not (devices["gpu"] or devices["cpu_only"] or devices["device_file"])
+    """The devices that the engine will have; none where they cannot be listed and need not."""
     try:
-        if remote and own and engine.kind == "binary":
-            on = machine(**(devices | {"cpu_only": True}))
-            found = [with_reserve(each) for each in list_devices(engine, ("--rpc", remote[-1]))]
-            named = [each for each in found if f"RPC{each.index}" in base.devices]
-            return replace(on, devices=tuple(named if base.devices else found))
-        return machine(**devices, engine=engine)
+        return machine_of(base, devices, engine)
     except KvwiseError as error:
         if needed:
             raise
