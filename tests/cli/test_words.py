@@ -125,3 +125,22 @@ def test_every_command_explains_itself_and_ends_with_two_examples(quick: Kvwise)
 def test_versions(quick: Kvwise) -> None:
     assert quick("--version").out.startswith("kvwise ")
     assert quick("--version", "--json").json["schema"] == "kvwise/version/1"
+
+
+def test_an_option_that_took_the_next_one_for_its_value_is_named(quick: Kvwise) -> None:
+    """`-fa` alone was right in older builds."""
+    for words, says in (
+        (("-fa", "-c", "512"), "-fa needs a value: on|off|auto"),
+        (("-c", "512", "-ngl", "--temp", "0.5"), "-ngl needs a value: N|auto|all"),
+        (("-c", "512", "more.gguf"), "one word too many: more.gguf"),
+    ):
+        done = quick("size", QWEN, *words)
+        assert (done.code, done.err) == (2, f"error: {says}\n")
+
+
+def test_what_llama_cpp_takes_no_equals_sign_after_is_told(quick: Kvwise) -> None:
+    done = quick("size", QWEN, "--ctx-size=512")
+    assert done.code == 2
+    assert done.err == (
+        "error: llama-server takes no = after --ctx-size\nhint: write --ctx-size 512\n"
+    )

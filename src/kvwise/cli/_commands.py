@@ -23,6 +23,7 @@ from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
 from kvwise.launch import TOOLS
 from kvwise.options import OPTIONS, spellings, split_argv
+from kvwise.options.table import find
 from kvwise.text import Phrase, phrase, template
 
 WORDS = "kvwise.words"
@@ -139,11 +140,15 @@ class Command(click.Command):
             if word.startswith("-") and len(word) > 1:
                 raise self._unknown(word, counts)
         if len(others) > room:
+            _check_values(ctx.meta[WORDS])
             raise UsageError("one word too many: {word}", word=others[room][:80])
         return super().parse_args(ctx, [*ours, "--", *others])
 
     def _unknown(self, word: str, ours: Iterable[str]) -> UsageError:
-        flag = word.partition("=")[0][:80]
+        flag, equals, _ = word.partition("=")
+        if self.engine and equals and flag in spellings(NEAREST_OF):
+            find(word, NEAREST_OF)  # raises: llama.cpp takes no =
+        flag = flag[:80]
         known = [*ours, *(spellings(NEAREST_OF) if self.engine else ())]
         near = get_close_matches(flag, known, n=1, cutoff=0.5)
         hint = "did you mean {near}?" if near else "`kvwise {name} --help` shows what it takes"
@@ -247,6 +252,20 @@ def _names_model(words: Sequence[str]) -> bool:
     """Is a model named by one of llama.cpp's flags?"""
     known = spellings(NEAREST_OF)
     return any(known[word].field in _MODEL_FIELDS for word in words if word in known)
+
+
+def _check_values(words: Sequence[str]) -> None:
+    """Raises UsageError for an option that took the next one for its value (`-fa -c 512`): what
+    that one was given is then the word too many."""
+    known = spellings(NEAREST_OF)
+    at = 0
+    while at < len(words):
+        option = known.get(words[at])
+        takes = option.kind_in(NEAREST_OF).takes if option else 0
+        if option and any(word in known for word in words[at + 1 : at + 1 + takes]):
+            raise UsageError("{flag} needs a value: {value}", flag=words[at],
+                             value=option.value or "VALUE")  # fmt: skip
+        at += 1 + takes
 
 
 def split_known(words: Sequence[str]) -> tuple[list[str], list[str]]:

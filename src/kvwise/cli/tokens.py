@@ -71,6 +71,8 @@ def command(
         known = phrase("the {n_ctx:,} tokens the model was trained for", n_ctx=slot)
         if asked and launch.n_ctx:  # 0 is what the model was trained for
             known = phrase("-c {n_ctx}", n_ctx=launch.n_ctx)
+            if slot != launch.n_ctx:
+                known = phrase("the {slot:,} tokens that a slot has with {c}", slot=slot, c=known)
         _show(printer, count, slot, known)
     return EXIT_TOO_LONG if asked and not fits else 0
 

@@ -45,7 +45,7 @@ def open_hub(name: str) -> Source:
     repo, _, wanted = name.partition(":")
     if not _REPO.fullmatch(repo):
         raise UsageError(
-            "{name} is not a repository of the Hub", name=clip(name),
+            "{name!r} is not a repository of the Hub", name=clip(name),
             hint="write hf:owner/repo, hf:owner/repo:Q8_0 or hf:owner/repo:file.gguf",
         )  # fmt: skip
     if offline():

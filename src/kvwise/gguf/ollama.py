@@ -67,7 +67,7 @@ def parse_name(name: str) -> tuple[str | None, str, str, str]:
         parts = [NAMESPACE, *parts]
     if len(parts) not in {2, 3} or not all(map(_PART.fullmatch, [*parts, tag])):
         raise UsageError(
-            "{name} is not a model name of Ollama",
+            "{name!r} is not a model name of Ollama",
             name=clip(name), hint="write ollama:llama3.2 or ollama:llama3.2:3b",
         )  # fmt: skip
     return (parts[0] if len(parts) == 3 else None), parts[-2], parts[-1], tag
