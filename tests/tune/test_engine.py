@@ -8,13 +8,20 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from kvwise import Launch, open_model
+from kvwise.engine.find import embedded
 from kvwise.results import load
 from kvwise.store import Store
+from kvwise.tune.hunt import Hunt, Limits
+from kvwise.tune.knobs import Knob, Space
+from kvwise.tune.measure import Meter, Request, Taken
+from kvwise.tune.run import _most
 from models import smollm2
 
 pytest.importorskip("optuna")
@@ -72,3 +79,25 @@ def test_interrupted_killed_and_taken_up_again() -> None:
     assert advice["change"] or advice["point"] == start
     with Store() as store:
         assert load(store, kind="tune")
+
+
+def test_what_takes_too_long_is_ended_and_is_no_figure(tmp_path: Path) -> None:
+    model = open_model(str(smollm2()))
+    engine = embedded()
+    assert engine is not None
+    meter = Meter(model, engine, Request(2000, 64), cores=1)
+    launch = Launch.parse(["-m", str(smollm2()), "-c", "4096", "-t", "1", "-tb", "1"])
+    taken = meter.take(launch, tmp_path / "log", most_s=0.05)
+    assert (taken.seconds, taken.prompt_per_s) == (None, None)
+    assert "much slower than the start" in taken.error
+    assert psutil.Process().children(recursive=True) == []
+
+
+@pytest.mark.parametrize(("took", "most"), [(2.5, 12.0), (None, None)])
+def test_only_a_start_that_was_measured_sets_the_limit(
+    took: float | None, most: float | None
+) -> None:
+    space = Space((Knob("ub", (128, 256)),), (("ub", 128),))
+    hunt = Hunt(space, Limits(4), lambda *_: Taken(0.0, 1.0))
+    hunt.units += [((("ub", 256),), Taken(0.0, 90.0, 80.0)), (space.start, Taken(0.0, 3.0, took))]
+    assert _most(hunt) == most

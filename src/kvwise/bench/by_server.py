@@ -11,8 +11,10 @@ Its speed of decoding includes sampling and its own work for each token, which l
 from __future__ import annotations
 
 import random
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -91,6 +93,7 @@ class ServerVisit:
     free_cores: int
     warm: Sequence[Task] = ()  # tests to be run once unmeasured: a GPU's kernels load when used
     limits: Limits = field(default_factory=lambda: Limits(silence_s=SILENCE_S))
+    most_s: float | None = None  # measuring that takes longer is ended: `Ending.STOPPED`
 
     def go(self, log: Path | None, started: Callable[[int], None] | None = None) -> Visit:
         """Start, warm up, measure, stop; a failure is part of the result."""
@@ -107,7 +110,8 @@ class ServerVisit:
                 watch.follow(server.child.pid)
                 if started:
                     started(server.child.pid)
-                visit = self._measure(server, watch, visit)
+                with _ended_after(self.most_s, server):
+                    visit = self._measure(server, watch, visit)
                 missing = server.missing_devices()
                 watch.follow(None)
                 outcome = server.stop()
@@ -208,6 +212,20 @@ class ServerVisit:
                 made=made, asked=test.tokens,
             )  # fmt: skip
         return made / spent, spent
+
+
+@contextmanager
+def _ended_after(most_s: float | None, server: Server) -> Iterator[None]:
+    """The server is ended when what is inside takes longer."""
+    if most_s is None:
+        yield
+        return
+    timer = threading.Timer(most_s, server.child.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def watched(

@@ -16,11 +16,13 @@ from kvwise.bench.by_server import ServerVisit, Tokens, checkpoints
 from kvwise.bench.cases import Task
 from kvwise.diagnose.failed_run import why_failed
 from kvwise.engine.find import Engine
+from kvwise.engine.outcome import Ending
 from kvwise.engine.settings import Run
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.options import asked_threads, change
-from kvwise.units import pad
+from kvwise.text import phrase
+from kvwise.units import clock, pad
 
 REQUESTS = {
     "chat": (256, 256), "document": (4096, 256), "code": (2048, 512), "multi-turn": (512, 256),
@@ -86,8 +88,9 @@ class Meter:
     request: Request
     cores: int
 
-    def take(self, launch: Launch, log: Path | None = None) -> Taken:
-        """Start, read, generate, stop: once. A failure is a result."""
+    def take(self, launch: Launch, log: Path | None = None, most_s: float | None = None) -> Taken:
+        """Start, read, generate, stop: once. A failure is a result, and so is measuring that
+        takes more than `most_s` seconds, which is ended."""
         at, began = time.time(), time.monotonic()
         tests = self.request.tests
         needed = pad(max(task.context for task in tests) + _ROOM, _CELLS)
@@ -96,9 +99,12 @@ class Meter:
             path=self.model.loadable, launch=small, engine=self.engine,
             run=Run(checkpoints=checkpoints(self.model, small, tests)),
             tokens=Tokens.of(self.model, _SEED), tests=tests, times=1, retries=1,
-            free_cores=max(0, self.cores - _threads(launch, self.cores)),
+            free_cores=max(0, self.cores - _threads(launch, self.cores)), most_s=most_s,
         ).go(log)  # fmt: skip
         spent = time.monotonic() - began
+        if visit.error is not None and visit.outcome and visit.outcome.ending is Ending.STOPPED:
+            slow = phrase("it is much slower than the start: ended after {time}", time=clock(spent))
+            return Taken(at, spent, error=str(slow))
         if visit.error is not None:
             found = why_failed(log, visit.outcome, model=self.model, launch=launch)
             return Taken(at, spent, error=str(found[0].cause if found else visit.error))

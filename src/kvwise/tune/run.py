@@ -17,6 +17,8 @@ from kvwise.tune.measure import Meter, Taken
 
 KIND = "tune"
 BUDGET_S = 600.0
+_SLOW = 4.0
+"""A setting that takes so many times as long as the start is not waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def tune(
 
         def work(_: str) -> dict[str, object]:
             log = logs / f"{len(hunt.units) + 1}.log"
-            return asked.meter.take(asked.launch(point), log).as_json()
+            return asked.meter.take(asked.launch(point), log, _most(hunt)).as_json()
 
         taken = Taken.of_json(job.run([name], work, last=False)[0])
         if after is not None:
@@ -108,3 +110,10 @@ def tune(
         ) from stop  # fmt: skip
     job.finish()
     return Tuned(asked, tuple(hunt.tried), confirmed, verdict, tuple(hunt.units))
+
+
+def _most(hunt: Hunt) -> float | None:
+    """Seconds that a setting other than the start may take; None until the start is known."""
+    start = hunt.space.start
+    known = [taken.spent for point, taken in hunt.units if point == start and taken.seconds]
+    return max(known) * _SLOW if known else None
