@@ -126,6 +126,29 @@ def test_packed_logs(quick: Kvwise, tmp_path: Path) -> None:
     assert "bad.gz is damaged" in done.json["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    "head",
+    [b"GGUF\x03\0\0\0", b"\x7fELF\x02", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"SQLite"],
+)
+def test_what_is_no_log_is_named_in_one_line(quick: Kvwise, tmp_path: Path, head: bytes) -> None:
+    path = tmp_path / "server.log"
+    path.write_bytes(head + bytes(range(256)) * 50)
+    done = quick("doctor", str(path))
+    assert done.code == 1
+    assert done.out == ""
+    first, *hint = done.err.splitlines()
+    assert str(path) in first
+    assert len(hint) <= 1
+    document = json.loads(quick("doctor", str(path), "--json").out)
+    assert document["schema"] == "kvwise/error/1"
+
+
+def test_no_name_is_not_the_folder_we_are_in(quick: Kvwise) -> None:
+    done = quick("doctor", "")
+    assert done.code == 1
+    assert "there is no file" in done.err
+
+
 def test_how_the_process_ended(quick: Kvwise, tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_text("llama_kv_cache:        CPU KV buffer size =  1321.88 MiB\n")

@@ -154,6 +154,14 @@ def test_a_line_without_an_end_is_cut() -> None:
     assert events(b"x" * 3_000_000 + b"\n" + KV.encode()) == [EVENT]
 
 
+def test_a_word_as_long_as_a_file_is_not_searched_for_everything() -> None:
+    """What is around it is read all the same, and the scanner keeps no more than it must."""
+    scanner = Scanner()
+    found = scanner.feed(b"x" * 300_000 + b"\n" + KV.encode() + b"\n" + b"y" * 300_000)
+    assert [record.event for record in found] == [EVENT]
+    assert not list(scanner._candidates(b"z" * 5000 + b" " + b"w" * 5000))
+
+
 @given(st.binary(max_size=3000))
 @settings(max_examples=150, deadline=None)
 def test_no_bytes_break_the_scanner(data: bytes) -> None:

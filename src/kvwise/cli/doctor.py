@@ -16,7 +16,7 @@ from kvwise.cli._commands import command as make_command
 from kvwise.cli._request import DEVICE_OPTIONS, machine, model_of, read_launch
 from kvwise.cli.output import Printer
 from kvwise.errors import SourceError, UsageError
-from kvwise.text import Phrase, phrase
+from kvwise.text import Phrase, phrase, template
 
 if TYPE_CHECKING:
     from kvwise.device import Device, Host
@@ -29,6 +29,17 @@ _NOT_LOGS = frozenset({".gguf", ".bin", ".safetensors", ".zip", ".png", ".jpg", 
 _MOST_FILES = 1000
 _PIECE = 1 << 20
 _GZIP = b"\x1f\x8b"
+_NO_LOGS: dict[bytes, tuple[str, str]] = {
+    b"GGUF": (template("{path} is a model, not a log"), template("-m names the model")),
+    b"\x7fELF": (template("{path} is a program, not a log"), template("keep what it says")),
+    b"MZ\x90\0": (template("{path} is a program, not a log"), template("keep what it says")),
+    b"PK\x03\x04": (template("{path} is packed"), template("unpack it first")),
+    b"\x28\xb5\x2f\xfd": (template("{path} is packed"), template("unpack it first")),
+    b"\xfd7zX": (template("{path} is packed"), template("unpack it first")),
+    b"BZh9": (template("{path} is packed"), template("unpack it first")),
+    b"SQLi": (template("{path} is a database, not a log"), template("name the log beside it")),
+}  # fmt: skip
+"""How files begin that people take for a log -> what they are, and what to do."""
 
 
 @make_command(
@@ -169,8 +180,8 @@ def _asked(
 
 def _names(log: str) -> list[str]:
     """The files that are meant: one, or all of a folder that can be logs."""
-    if log == "-":
-        return ["-"]
+    if log in ("-", ""):  # "" is no folder, though a path makes it the one we are in
+        return [log]
     path = Path(log)
     if not path.is_dir():
         return [log]
@@ -185,7 +196,7 @@ def _names(log: str) -> list[str]:
 def _stdin() -> Iterator[bytes]:
     if sys.stdin is None:
         raise UsageError("standard input is closed", hint="name a file instead of -")
-    yield from _pieces(sys.stdin.buffer)
+    yield from _pieces(sys.stdin.buffer, "-")
 
 
 def _file(name: str) -> Iterator[bytes]:
@@ -195,7 +206,7 @@ def _file(name: str) -> Iterator[bytes]:
         if file.peek(2)[:2] == _GZIP:
             yield from _unpacked(file, name)
         else:
-            yield from _pieces(file)
+            yield from _pieces(file, name)
 
 
 def _unpacked(file: BinaryIO, name: str) -> Iterator[bytes]:
@@ -215,6 +226,11 @@ def _unpacked(file: BinaryIO, name: str) -> Iterator[bytes]:
     yield bytes(whole)
 
 
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
+def _pieces(file: BinaryIO, name: str) -> Iterator[bytes]:
+    begun = False
     while piece := file.read(_PIECE):
+        if not begun and piece[:4] in _NO_LOGS:
+            what, hint = _NO_LOGS[piece[:4]]
+            raise SourceError(what, hint=hint, path=name)
+        begun = True
         yield piece

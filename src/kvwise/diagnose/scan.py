@@ -26,6 +26,7 @@ _ENOUGH = 5000
 _NEW_LOAD = b"loaded meta data with"
 _MOST = 1 << 20  # bytes that wait for the end of a line
 _TAIL = 16 * 1024
+_LONGEST = 200  # letters of a word: what is longer says nothing, and would be searched for all
 _WORD = re.compile(r"(?<=[^A-Za-z])[A-Za-z]{3,}(?=[^A-Za-z])")
 _PART = re.compile(r"[A-Za-z]+")
 _LETTERS = bytes(value if chr(value).isalpha() and value < 128 else 32 for value in range(256))
@@ -127,7 +128,7 @@ class Scanner:
 
     def _candidates(self, data: bytes) -> Iterator[tuple[int, int, bool, list[int]]]:
         """(start, end, looks like an error, rows to try) of the lines that hold a needle."""
-        words = set(data.translate(_LETTERS).split())
+        words = {each for each in data.translate(_LETTERS).split() if len(each) <= _LONGEST}
         vocabulary = b" ".join(words)  # short: a log says the same again and again
         found: dict[int, tuple[int, bool, list[int]]] = {}
         for needle in _needles():
