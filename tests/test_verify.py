@@ -71,8 +71,20 @@ def test_no_deciding_line_differs(
 def test_a_draft_is_compared_too() -> None:
     words = ["-c", "2048", "-np", "2", "-md", str(smollm2()), "--spec-type", "draft-simple"]
     draft = kvwise.open_model(str(smollm2()))
-    result = run("smollm2", [*words, "-ctkd", "q8_0"], companions=Companions(draft=draft))
+    result = run(
+        "smollm2", [*words, "-ctkd", "q8_0"], companions=Companions(draft=draft), simulate=True
+    )
     rows = [row for row in result.rows if row.name.startswith("draft ")]
+    assert all(row.simulated is not None for row in rows)
+    assert result.simulated is not None
+    notes = [str(note.message) for note in result.simulated.simulation.ledger.notes]
+    assert not [note for note in notes if "not counted" in note]
+    assert result.measured is not None
+    (line,) = result.measured.lines  # its buffers are the draft's, not the model's as well
+    assert {part.buffer for part in line.parts} == {"CPU", "CPU_Mapped"}
+    measured = [extra for extra in line.extras if extra.of == "draft"]
+    assert {extra.basis["weights"] for extra in measured} == {"measured"}
+    assert line.total_bytes == pytest.approx(result.computed.host.total_bytes, abs=1 << 16)
     assert [(row.kind, row.difference) for row in rows if row.decisive] == [
         ("weights", 0), ("context", 0), ("output", 0),
     ]  # fmt: skip

@@ -15,7 +15,8 @@ from kvwise.device import Device
 from kvwise.engine import events as ev
 from kvwise.engine.loaded import Amounts, CacheLoad, ContextLoad, Loaded
 from kvwise.engine.printed import Printed, Total
-from kvwise.memory.ledger import Cache, Ledger, Line, Part
+from kvwise.engine.simulated_beside import DRAFTS
+from kvwise.memory.ledger import Cache, Extra, Ledger, Line, Part
 from kvwise.memory.loader import CPU
 from kvwise.simulate import Simulation
 from kvwise.units import MIB
@@ -28,6 +29,8 @@ _KINDS = {"CUDA": "cuda", "ROCm": "hip", "Vulkan": "vulkan", "MTL": "metal", "Me
 _FEATURES = {"AVX2": "avx2", "AVX512": "avx512f", "DOTPROD": "asimddp"}
 _DEVICE = re.compile(r"([A-Za-z]+?)(\d+)\Z")
 _REMOTE = re.compile(r"RPC\d*\[(.+)\]\Z")
+_DRAFT = "draft "
+"""Before the names of a draft's rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,7 @@ def compare(ledger: Ledger, loaded: Loaded) -> tuple[Row, ...]:
 
 def _draft_rows(ledger: Ledger, loaded: Loaded, remote: dict[str, str]) -> Iterator[Row]:
     """The buffers of a draft that is in the ledger, beside what the engine said of it."""
-    extras = [extra for extra in ledger.extras if extra.of in {"draft", "mtp"}]
+    extras = [extra for extra in ledger.extras if extra.of in DRAFTS]
     contexts = [context for context in loaded.contexts if context.draft]
     if not extras or not contexts:
         return
@@ -161,7 +164,7 @@ def _draft_rows(ledger: Ledger, loaded: Loaded, remote: dict[str, str]) -> Itera
                 computed[extra.buffer] = computed.get(extra.buffer, 0) + size
         measured = {_plain(name, remote): total for name, total in amounts.items()}
         for name in dict.fromkeys((*computed, *measured)):
-            yield Row(kind, f"draft {name}", computed.get(name), measured.get(name))
+            yield Row(kind, _DRAFT + name, computed.get(name), measured.get(name))
 
 
 def _remote_names(loaded: Loaded) -> dict[str, str]:
@@ -232,20 +235,23 @@ def with_simulated(rows: tuple[Row, ...], said: Simulation) -> tuple[Row, ...]:
     The pass does not map files: `CPU_Mapped` is its `CPU`. It puts all compute of the host in one.
     """
     told = {each.buffer: each for line in said.told for each in line}
+    told |= {_DRAFT + each.buffer: each for line in said.beside.get("draft", ()) for each in line}
     caches: dict[str, int] = {}
     for cache in said.ledger.caches:
         sides = {"K": cache.k_bytes, "V": cache.v_bytes, "R": cache.r_bytes, "S": cache.s_bytes}
         caches |= {f"{cache.role} {side}": size for side, size in sides.items()}
     host = {part.buffer for part in said.ledger.host.parts}
-    outside = [row for row in rows if row.kind == "compute" and row.name not in told]
+    unknown = [row.name for row in rows if row.kind == "compute" and row.name not in told]
 
     def of(row: Row) -> Total | None:
         if row.kind == "cache":
             size = caches.get(row.name)
             return None if size is None else Total((_cents(size),))
+        whose = _DRAFT if row.name.startswith(_DRAFT) else ""
+        outside = [name for name in unknown if name.startswith(_DRAFT) is bool(whose)]
         each = told.get(row.name.removesuffix("_Mapped"))
         if each is None and row.kind in {"compute", "output"} and len(outside) <= 1:
-            each = told.get(CPU)  # pinned memory of the host
+            each = told.get(whose + CPU)  # pinned memory of the host
         if each is None or (row.kind == "compute" and each.buffer in host and len(outside) > 1):
             return None
         return {
@@ -266,12 +272,14 @@ def measured_ledger(ledger: Ledger, rows: tuple[Row, ...]) -> Ledger:
     found = {(row.kind, row.name): row for row in rows}
     known = {part.buffer for line in ledger.lines for part in line.parts}
     strange = dict.fromkeys(
-        row.name for row in rows if row.kind != "cache" and row.name not in known
+        row.name
+        for row in rows
+        if row.kind != "cache" and row.name not in known and not row.name.startswith(_DRAFT)
     )
     lines = []
     for line in ledger.lines:
         parts = [part.buffer for part in line.parts] + (list(strange) if line.host else [])
-        lines.append(_measured_line(line, tuple(_part(name, found) for name in parts)))
+        lines.append(_measured_line(line, tuple(_part(name, found) for name in parts), found))
     return replace(
         ledger, lines=tuple(lines), caches=tuple(_cache(each, found) for each in ledger.caches)
     )
@@ -285,8 +293,31 @@ def _part(name: str, found: dict[tuple[Kind, str], Row]) -> Part:
     return Part(name, size("weights"), size("context"), size("compute"), size("output"))
 
 
-def _measured_line(line: Line, parts: tuple[Part, ...]) -> Line:
-    return replace(line, parts=parts, basis=dict.fromkeys(line.basis, "measured"), reasons={})
+def _measured_line(line: Line, parts: tuple[Part, ...], found: dict[tuple[Kind, str], Row]) -> Line:
+    extras = tuple(_measured_extra(extra, line.extras, found) for extra in line.extras)
+    line = replace(line, basis=dict.fromkeys(line.basis, "measured"), reasons={})
+    return replace(line, parts=parts, extras=extras)
+
+
+def _measured_extra(
+    extra: Extra, all_of_them: tuple[Extra, ...], found: dict[tuple[Kind, str], Row]
+) -> Extra:
+    """A draft's buffer as the engine said it; what else there is stays computed, and so do drafts
+    that share a buffer: the engine tells them together."""
+    name = _DRAFT + extra.buffer
+    sharing = [each for each in all_of_them if each.of in DRAFTS and each.buffer == extra.buffer]
+    if sharing != [extra] or not any(row.name == name for row in found.values()):
+        return extra
+    part = _part(name, found)
+    return replace(
+        extra,
+        weights_bytes=part.weights_bytes,
+        context_bytes=part.context_bytes,
+        compute_bytes=part.compute_bytes,
+        output_bytes=part.output_bytes,
+        basis=dict.fromkeys(extra.basis, "measured"),
+        reasons={},
+    )
 
 
 def _cache(cache: Cache, found: dict[tuple[Kind, str], Row]) -> Cache:

@@ -125,7 +125,9 @@ def verify(
     computed = sums.beside(first.seen) if first and first.seen else expected
     rows = first.rows if first else ()
     measured = measured_ledger(computed, rows) if first else None
-    beside, why = _simulated(path, computed, engine, host) if simulate and first else (None, None)
+    beside, why = None, None
+    if simulate and first:
+        beside, why = _simulated(path, computed, engine, host, companions)
     if beside is not None:
         rows = with_simulated(rows, beside.simulation)
     argv = tuple(command(path, launch, engine, trial.run))
@@ -152,13 +154,14 @@ def _tokens(expected: Ledger, asked: int | None, n_predict: int) -> int:
 
 
 def _simulated(
-    path: str, computed: Ledger, engine: Engine, host: Host
+    path: str, computed: Ledger, engine: Engine, host: Host, companions: Companions
 ) -> tuple[Tiers | None, Phrase | None]:
     """The engine's pass on the devices that it used, or why there is none."""
     try:
         said = simulation(
-            path, computed.launch, computed.devices, engine=engine, host=host, own=True
-        )
+            path, computed.launch, computed.devices, engine=engine, host=host, own=True,
+            companions=companions,
+        )  # fmt: skip
         return tiers(said, host), None
     except KvwiseError as error:
         return None, error.phrase
