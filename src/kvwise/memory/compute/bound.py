@@ -42,9 +42,10 @@ def bound(  # noqa: PLR0917  (the order of `compute`)
 ) -> list[int] | None:
     """Bytes per device, the host last, that `compute` does not exceed; None where there is no form.
 
-    There is none for contexts of MTP layers and architectures without a graph of their own.
+    There is none for contexts of MTP layers, for models with a router layer (Granite Switch), and
+    for architectures without a graph of their own.
     """
-    if context.mtp or model.architecture not in BUILDERS:
+    if context.mtp or model.router_layer >= 0 or model.architecture not in BUILDERS:
         return None
     found = _form(Key.of(model, without_lengths(context), placement, caches, launch, devices))
     size = batch(model, context)

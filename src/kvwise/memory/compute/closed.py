@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from kvwise import builds
 from kvwise.gguf.model import Model
 from kvwise.memory.compute.builder import Batch, kind_named
 from kvwise.memory.compute.closed_parts import (
@@ -18,12 +19,15 @@ from kvwise.memory.compute.closed_parts import (
     PLAIN,
     Part,
     Widths,
+    attends_on_host,
     parts_of,
+    stored,
     takes_over,
     widths_of,
     with_half,
 )
 from kvwise.memory.compute.devices.cuda import OFFLOAD_BATCH, ROW_PADDING
+from kvwise.memory.compute.pieces.embed import ONE_KIND
 from kvwise.memory.compute.reserve import Job
 from kvwise.memory.ledger import Cache
 from kvwise.memory.legality import DECAYING
@@ -37,6 +41,9 @@ STREAMS = 3
 
 FETCHED = 4
 """As many more where layers or their caches lie on the host: copies come and go between them."""
+
+MIXED = 3
+"""Vectors of a batch of tokens and vectors: those given, the same once more, and its tokens'."""
 
 DECAYED = 4
 """Tables of decay between all tokens, and what is made with them."""
@@ -59,6 +66,7 @@ class Closed:
     stream: int  # bytes per token of the residual stream
     streams: int  # how often it stands beside a part
     logits: int  # bytes per row
+    last: int  # the backend of the output layer, whose norm may be all that it makes
     output: int  # the backend that makes the logits
     taken_over: int  # rows from which on the first GPU makes them
     picks: bool  # rows are those that are asked for
@@ -88,6 +96,7 @@ class Closed:
                 one, whole = cells[cache]
                 size += per_cell * whole + per_pair * one * tokens
             found[part.home] = max(found[part.home], size)
+        found[self.last] = max(found[self.last], stream)
         found = [size + self.streams * stream if size else 0 for size in found]
         rows = batch.n_outputs if self.picks else tokens
         home = 0 if rows >= self.taken_over else self.output
@@ -150,6 +159,7 @@ def form(job: Job) -> Closed:
         stream=model.n_embd * F32_SIZE,
         streams=STREAMS + FETCHED * _fetches(job),
         logits=(_logits(model) + 2 * model.n_embd) * F32_SIZE,
+        last=n_gpu if placement.output == HOST else placement.output,
         output=output,
         taken_over=OFFLOAD_BATCH if over else _NEVER,
         picks=model.causal_attn,
@@ -158,16 +168,23 @@ def form(job: Job) -> Closed:
         masks=tuple((number, mask) for number, _ in kv),
         rows=tuple((n, 8) for n, c in enumerate(job.caches) if c.kind != "kv"),
         square=(0 if job.caches else 2 * mask) + decays,
-        looked_up=(model.n_embd_inp + model.n_embd * _tables(model) + of_layers) * F32_SIZE,
+        looked_up=(_words(job) + model.n_embd * _tables(model) + of_layers) * F32_SIZE,
         everywhere=of_layers * F32_SIZE,
         bias=(2 * max(model.n_head) + 1) * F32_SIZE if model.has_encoder else 0,
         buckets=_buckets(model, n_gpu),
         staged=_staged(job) if n_gpu else 0,
-        lent=tuple(_lent(job)),
+        lent=(*_lent(job), *_kept(job)),
         chosen=_chosen(job),
-        handed=_handed(model, widths),
+        handed=_handed(model, widths) + _crossing(job),
         copies=placement.sched_copies,
     )
+
+
+def _words(job: Job) -> int:
+    """Elements per token of the vector input; newer builds have those of mixed batches too."""
+    width = job.model.n_embd_inp
+    mixed = job.context.since(builds.MIXED_BATCHES) and job.model.architecture not in ONE_KIND
+    return width + MIXED * width * mixed
 
 
 def _tables(model: Model) -> int:
@@ -230,9 +247,15 @@ def _lanes(model: Model) -> int:
 
 
 def _chosen(job: Job) -> tuple[int, ...]:
-    """A column for the choice of each layer with an indexer: all of them stand from the start."""
+    """A column for the choice of each layer with an indexer, or, in newer builds, of experts: all
+    of them stand from the start."""
     model, n_gpu = job.model, job.placement.n_gpu
     found = [0] * (n_gpu + 1)
+    if model.n_expert and job.context.since(builds.CUDA_KEEPS_FUSED):
+        for home in job.placement.layers[: model.n_layer]:
+            found[n_gpu if home == HOST else home] += (
+                model.n_expert + model.n_expert_used
+            ) * F32_SIZE
     for home in job.placement.layers[: model.n_layer] if model.indexer_n_head else ():
         for backend in {n_gpu, 0} if home == HOST else {home}:
             found[backend] += model.indexer_top_k * F32_SIZE
@@ -248,14 +271,43 @@ def _lent(job: Job) -> Iterator[tuple[int, int, int]]:
             continue
         here = placement.n_gpu if placement.layers[layer] == HOST else placement.layers[layer]
         for number, cache in enumerate(job.caches):
-            owner = max(cache.layers, default=layer)
-            if cache.kind != "kv" or model.is_swa(owner) != model.is_swa(layer):
+            if cache.kind != "kv" or not cache.layers:
+                continue
+            owner = max(cache.layers)
+            if model.is_swa(owner) != model.is_swa(layer):
                 continue
             there = placement.layers[owner] if job.context.offload_kqv else HOST
             if (placement.n_gpu if there == HOST else there) != here:
                 place = cache.layers.index(owner)
                 rows = ((cache.k_row[place], cache.type_k), (cache.v_row[place], cache.type_v))
                 yield here, number, sum(kind_named(k).row_bytes(row) for row, k in rows if row)
+
+
+def _crossing_layers(job: Job) -> tuple[int, ...]:
+    """Layers whose attention the host does in a pipeline, which keeps all copies to the end."""
+    layers = job.placement.layers[: job.model.n_layer]
+    if job.placement.sched_copies < 2:
+        return ()
+    return tuple(il for il, home in enumerate(layers) if attends_on_host(job, il, home))
+
+
+def _kept(job: Job) -> Iterator[tuple[int, int, int]]:
+    """The caches of these layers on the host."""
+    for il in _crossing_layers(job):
+        for number, cache in enumerate(job.caches):
+            if cache.kind == "kv" and il in cache.layers:
+                yield job.placement.n_gpu, number, stored(cache, il)
+
+
+def _crossing(job: Job) -> int:
+    """Bytes per token of queries, keys, values and results that go over and back."""
+    model = job.model
+    return F32_SIZE * sum(
+        model.n_embd_k_gqa(il)
+        + model.n_embd_v_gqa(il)
+        + model.n_head[il] * (model.n_embd_head_k(il) + model.n_embd_head_v(il))
+        for il in _crossing_layers(job)
+    )
 
 
 def _logits(model: Model) -> int:

@@ -12,9 +12,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from kvwise.gguf.types import F16, F32
+from kvwise.memory.compute import ops
 from kvwise.memory.compute.builder import kind_named
+from kvwise.memory.compute.devices.cuda import OFFLOAD_BATCH
 from kvwise.memory.compute.nearest import result_width
 from kvwise.memory.compute.reserve import Job
+from kvwise.memory.context import CELLS
 from kvwise.memory.ledger import Cache
 from kvwise.memory.placement import HOST
 
@@ -25,6 +29,9 @@ INDEXED = 4
 
 BIASED = 5
 """The same of scores with a bias by position."""
+
+TWICE = 2
+"""Copies of a layer's K and V for attention elsewhere: the next layer's come before these go."""
 
 CHUNK = 64
 """Tokens that a sequence's states are brought forward by at once: fewer are filled up."""
@@ -136,20 +143,47 @@ def _placed(job: Job, layer: int, part: str, made: Part) -> Iterator[Part]:
         yield replace(made, home=n_gpu, seen=())
     if home == n_gpu:
         return
-    if (part == "attention" and _attends_on_host(job, layer, home)) or (
-        part == "state" and not job.context.offload_kqv
-    ):
+    if part == "attention" and attends_on_host(job, layer, home):
+        brought = tuple(
+            (cache, size + TWICE * stored(job.caches[cache], layer), each)
+            for cache, size, each in made.seen
+        )
+        yield replace(made, home=n_gpu, seen=brought)
+    elif part == "state" and not job.context.offload_kqv:
         yield replace(made, home=n_gpu)
 
 
-def _attends_on_host(job: Job, layer: int, home: int) -> bool:
-    """The cache is there, or the GPU cannot do flash attention on such heads."""
+def attends_on_host(job: Job, layer: int, home: int) -> bool:
+    """The cache is there, or the GPU cannot do flash attention on such heads or types."""
     if not job.context.offload_kqv:
         return True
     model = job.model
     sizes = {model.n_embd_head_k(layer), model.n_embd_head_v(layer)}
     common = len(sizes) == 1 and sizes <= _COMMON
-    return job.context.flash_attn and job.backends[home].asynchronous and not common
+    known = common and all(
+        _runs(job, cache, layer, home) for cache in job.caches if layer in cache.layers
+    )
+    return job.context.flash_attn and job.backends[home].asynchronous and not known
+
+
+def _runs(job: Job, cache: Cache, layer: int, home: int) -> bool:
+    """Whether a GPU does flash attention on a cache's types."""
+    if cache.kind != "kv":
+        return True
+    model = job.model
+    k, v = kind_named(cache.type_k), kind_named(cache.type_v or cache.type_k)
+    head, heads_kv = model.n_embd_head_k(layer), max(1, model.n_head_kv[layer])
+    q = ops.new("NONE", F32, (head, OFFLOAD_BATCH, max(1, model.n_head[layer]), 1))
+    keys, values = (ops.new("NONE", t, (head, CELLS, heads_kv, 1)) for t in (k, v))
+    mask = ops.new("NONE", F16, (CELLS, OFFLOAD_BATCH, 1, 1))
+    return job.backends[home].supports(ops.flash_attn(q, keys, values, mask))
+
+
+def stored(cache: Cache, layer: int) -> int:
+    """Bytes per cell of a layer's K and V as the cache has them."""
+    place = cache.layers.index(layer)
+    sides = ((cache.k_row[place], cache.type_k), (cache.v_row[place], cache.type_v))
+    return sum(kind_named(kind).row_bytes(row) for row, kind in sides if row)
 
 
 def _attention(job: Job, layer: int, home: int, per_token: int) -> Part:

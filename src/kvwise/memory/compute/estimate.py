@@ -23,6 +23,10 @@ SMALL = 4 * MIB
 STREAMS = 2
 """Copies of the residual stream that a near graph may lack: scales and sums have no weights."""
 
+LONELY = 3
+"""Kinds of near graphs up to which a mixture of experts gets all of that room: no weight shows
+where scores go in and what is scaled, and so few graphs have not all the ways there are."""
+
 ALIVE = 4
 """Results of unknown parts that may stand beside the known ones at once."""
 
@@ -49,8 +53,10 @@ def estimate(
             if graph is None:
                 continue
             room = ALIVE * near.missing * batch.n_tokens * F32_SIZE * job.placement.sched_copies
+            whole = bool(job.model.n_expert) and near.kinds <= LONELY
             made = [
-                _roomy(job, batch, n + room) if n else 0 for n in sizes(job, graph, pinned=pinned)
+                _roomy(job, batch, n + room, whole=whole) if n else 0
+                for n in sizes(job, graph, pinned=pinned)
             ]
             found = [max(pair) for pair in zip(made, found or made, strict=True)]
     return found or apart(job, batch)
@@ -61,7 +67,7 @@ def apart(job: Job, batch: Batch) -> list[int]:
     return [size + size // STRANGE for size in closed(job, batch)]
 
 
-def _roomy(job: Job, batch: Batch, size: int) -> int:
-    """Room for more of the residual stream, as far as the figure stays close."""
+def _roomy(job: Job, batch: Batch, size: int, *, whole: bool) -> int:
+    """Room for more of the residual stream: `whole`, or as far as the figure stays close."""
     stream = STREAMS * job.model.n_embd * batch.n_tokens * F32_SIZE
-    return size + min(stream, max(size * MARGIN // 1000, SMALL))
+    return size + (stream if whole else min(stream, max(size * MARGIN // 1000, SMALL)))

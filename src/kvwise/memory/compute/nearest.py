@@ -49,6 +49,10 @@ FAR = 0.3
 OTHERS = 2
 """Weights that a graph may leave unused more than the nearest one does."""
 
+FEW = 8
+"""Kinds of near graphs up to which all are tried; of more only those that are largest where graphs
+are compared (tried are then no more than are worth the time)."""
+
 SHARE = 0.0
 """Part of the near graphs that may be larger than the chosen one: they have extras of their own."""
 
@@ -57,10 +61,12 @@ _LAYER = re.compile(r"^(?:[a-z]+\.)?[a-z]+\.(\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A known graph, and elements per token of the weights that it leaves unused."""
+    """A known graph, elements per token of the weights that it leaves unused, and how many kinds of
+    graphs are as near."""
 
     architecture: str
     missing: int
+    kinds: int
     build: Build = field(compare=False)
 
 
@@ -76,7 +82,8 @@ class _Fit:
 
 @lru_cache(maxsize=64)
 def nearest(model: Model, without: Collection[str] = ()) -> tuple[Near, ...]:
-    """The nearest graphs, each the largest somewhere; none when no graph is near.
+    """The nearest graphs, one of each kind, or those that are the largest somewhere when there are
+    many; none when no graph is near.
 
     `without`: architectures that are not to be used (tests leave the model's own out).
     """
@@ -98,8 +105,12 @@ def nearest(model: Model, without: Collection[str] = ()) -> tuple[Near, ...]:
     for name, fit in near.items():
         if fit.missing == best[0] and fit.count <= best[1] + OTHERS:
             groups[fit.kind].append(name)
-    chosen = _largest(model, [[(name, near[name].build) for name in g] for g in groups.values()])
-    return tuple(Near(name, best[0], near[name].build) for name in chosen)
+    composed_only = all(name.startswith("(") for group in groups.values() for name in group)
+    chosen = [group[0] for group in groups.values()]
+    if len(groups) > FEW or composed_only:
+        rows = [[(name, near[name].build) for name in group] for group in groups.values()]
+        chosen = _largest(model, rows)
+    return tuple(Near(name, best[0], len(groups), near[name].build) for name in chosen)
 
 
 def _fits(work: Job, builds: Mapping[str, Build]) -> dict[str, _Fit]:
