@@ -17,6 +17,7 @@ from kvwise.device import Device, Host
 from kvwise.engine.find import Engine
 from kvwise.errors import KvwiseError, Refused
 from kvwise.launch import Launch
+from kvwise.memory.parts.companions import NONE, Companions
 from kvwise.plan.choose import Choice, Plan
 from kvwise.simulate import simulation
 from kvwise.text import Phrase, say
@@ -77,10 +78,12 @@ def confirm(
     *,
     host: Host | None = None,
     own: bool = False,
+    companions: Companions = NONE,
 ) -> Confirmation:
     """Ask the engine about the choice and the ladder of a plan; raises nothing of the engine's.
 
-    `ref` is the plan's MODEL, `devices` and `host` what it was made for; `own` as in `simulation`.
+    `ref` is the plan's MODEL, `devices`, `host` and `companions` what it was made for; `own` as in
+    `simulation`.
     """
     began = time.monotonic()
 
@@ -94,6 +97,7 @@ def confirm(
                 host=host,
                 own=own,
                 twin=True,
+                companions=companions,
                 limit_s=limit_s,
             )
             return Check(choice.launch, tiers(said, host))

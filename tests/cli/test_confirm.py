@@ -63,6 +63,17 @@ def test_the_embedded_engine_confirms_a_plan_for_the_processor(kvwise: Kvwise) -
 
 @pytest.mark.engine
 @pytest.mark.xdist_group("engine")
+def test_a_draft_is_confirmed_with_the_model(kvwise: Kvwise) -> None:
+    draft = ("-md", QWEN, "--spec-type", "draft-simple", "-c", "4096")
+    done = kvwise("plan", QWEN, "--cpu-only", "--ram", "64GiB", *draft, "--json")
+    assert [each["of"] for each in done.json["choice"]["ledger"]["extras"]].count("draft") >= 1
+    confirmed = done.json["confirmed"]
+    assert confirmed["choice"]["differs"] == []
+    assert confirmed["agrees"], confirmed
+
+
+@pytest.mark.engine
+@pytest.mark.xdist_group("engine")
 class TestOracle:
     pytestmark = MARKS
 

@@ -166,4 +166,7 @@ def _confirm(
 
     own = bool(on.devices) and not named and find() == used  # the one that listed these devices
     with printer.working(phrase("asking {engine}", engine=used.name)):
-        return confirm(made.plan, made.ref, on.devices, used, host=on.host, own=own)
+        return confirm(
+            made.plan, made.ref, on.devices, used, host=on.host, own=own,
+            companions=companions_of(made.plan.choice.launch),
+        )  # fmt: skip
