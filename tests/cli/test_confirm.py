@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from models import smollm2
 from oracle.tools import MARKS, folder
 
 from .conftest import QWEN, Kvwise
@@ -63,17 +64,6 @@ def test_the_embedded_engine_confirms_a_plan_for_the_processor(kvwise: Kvwise) -
 
 @pytest.mark.engine
 @pytest.mark.xdist_group("engine")
-def test_a_draft_is_confirmed_with_the_model(kvwise: Kvwise) -> None:
-    draft = ("-md", QWEN, "--spec-type", "draft-simple", "-c", "4096")
-    done = kvwise("plan", QWEN, "--cpu-only", "--ram", "64GiB", *draft, "--json")
-    assert [each["of"] for each in done.json["choice"]["ledger"]["extras"]].count("draft") >= 1
-    confirmed = done.json["confirmed"]
-    assert confirmed["choice"]["differs"] == []
-    assert confirmed["agrees"], confirmed
-
-
-@pytest.mark.engine
-@pytest.mark.xdist_group("engine")
 class TestOracle:
     pytestmark = MARKS
 
@@ -85,3 +75,11 @@ class TestOracle:
         assert confirmed["basis"] == "simulated"
         assert confirmed["agrees"], confirmed
         assert confirmed["choice"]["fits"]
+
+    def test_a_draft_is_confirmed_with_its_model(self, kvwise: Kvwise) -> None:
+        file = str(smollm2())
+        draft = ("-md", file, "--spec-type", "draft-simple", "-c", "4096")
+        words = ("plan", file, *draft, "--gpu", "1GiB", "--engine", str(folder()), "--json")
+        confirmed = kvwise(*words).json["confirmed"]
+        assert confirmed["choice"]["differs"] == []
+        assert confirmed["agrees"], confirmed
