@@ -46,7 +46,9 @@ def exceeded(names: list[str], every: int) -> Iterator[str]:
         if number % every or config["mtp"]:
             continue
         most, _ = told(model, config)
-        assert most is not None
+        if most is None:
+            assert model.router_layer >= 0  # the one kind without a form
+            continue
         for device, truth in measured(result).items():
             if truth > most[device]:
                 yield f"{name} [{device}] {most[device]} < {truth}: {config}"
@@ -76,7 +78,9 @@ def reserved_over(name: str, cells: int) -> Iterator[str]:
             continue
         if exact.basis != "computed":
             continue
-        assert most is not None
+        if most is None:
+            assert model.router_layer >= 0
+            continue
         for device, size in exact.by_buffer.items():
             if size > most[device]:
                 yield f"{name} [{device}] {most[device]} < {size}: {config} {changes} {n_outputs}"
