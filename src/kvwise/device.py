@@ -88,6 +88,7 @@ class Host:
     cpu_features: tuple[str, ...] = ()  # as Linux names them (`avx2`); empty = unknown
     bandwidth_bytes_per_s: int | None = None
     cores: int = 0
+    counts_mapped: bool = False  # the limit is one on addresses: mapped files count
 
     @classmethod
     def of(cls, text: str) -> Host:

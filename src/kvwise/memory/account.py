@@ -111,9 +111,18 @@ def _host_line(made: Made, own: tuple[Part, ...], host: Host | None, more: Besid
         parts=own,
         extras=more.on(HOST),
         free_bytes=(host.usable_bytes or None) if host else None,
+        reclaimable_bytes=_reclaimable(made, host),
         basis=made.basis | {"output": "computed"},
         reasons=reason,
     )
+
+
+def _reclaimable(made: Made, host: Host | None) -> int:
+    """What the host need not hold of the mapped file; a limit on addresses counts all of it, and
+    locked pages stay."""
+    if host is None or host.counts_mapped or "mlock" in made.launch.load_mode:
+        return 0
+    return sum(size for spot, size in made.weights.idle.items() if spot.device == HOST)
 
 
 def _reasons(made: Made, number: int, name: str) -> dict[str, Phrase]:
@@ -146,8 +155,9 @@ def _notes(made: Made) -> Iterator[Note]:
         yield Note(
             "weights_repacked",
             phrase(
-                "{size} of weights stand twice on the host: in the mapped file, and repacked for "
-                "this processor, which is faster (--no-repack keeps one copy)",
+                "{size} of weights are repacked for this processor, which is faster; the mapped "
+                "file has them a second time, which the system takes back when it needs memory "
+                "(--no-repack keeps one copy)",
                 size=show(repacked),
             ),
         )

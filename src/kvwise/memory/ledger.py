@@ -114,7 +114,8 @@ class Line:
     `largest_block_bytes` is the largest single allocation behind the buffers, `max_block_bytes` the
     largest that succeeds, if that is known; `unplaced_bytes` those of allocations that find no
     piece of a card whose memory lies in pieces. `reserve_bytes` is kept free because somebody asked
-    for it (`memory/reserves.py`): no part of the total, but of what is left.
+    for it (`memory/reserves.py`): no part of the total, but of what is left. `reclaimable_bytes`
+    of the total are pages of a mapped file that nothing is read from after loading.
     """
 
     buffer: str
@@ -128,6 +129,7 @@ class Line:
     largest_block_bytes: int = 0
     max_block_bytes: int | None = None
     unplaced_bytes: int = 0
+    reclaimable_bytes: int = 0
     basis: dict[str, Basis] = field(default_factory=dict)
     reasons: dict[str, Phrase] = field(default_factory=dict)
 
@@ -170,11 +172,11 @@ class Line:
 
     @property
     def headroom_bytes(self) -> int | None:
-        """What is left of the free bytes beside the reserve that was asked for; negative = misses
-        by so much; None = unknown."""
+        """What is left of the free bytes beside the reserve that was asked for, with what can be
+        reclaimed; negative = misses by so much; None = unknown."""
         if self.free_bytes is None:
             return None
-        return self.free_bytes - self.total_bytes - self.reserve_bytes
+        return self.free_bytes - self.total_bytes + self.reclaimable_bytes - self.reserve_bytes
 
     @property
     def misses_bytes(self) -> int:

@@ -147,6 +147,7 @@ def _line(line: Line, language: str) -> dict[str, Any]:
         "up_to_bytes": line.up_to_bytes,
         "reserve_bytes": line.reserve_bytes,
         "free_bytes": line.free_bytes,
+        "reclaimable_bytes": line.reclaimable_bytes,
         "headroom_bytes": line.headroom_bytes,
         "largest_block_bytes": line.largest_block_bytes,
         "max_block_bytes": line.max_block_bytes,

@@ -31,13 +31,15 @@ class Weights:
 
     `mapped` are the spots whose bytes are spans of the file itself, one per shard (the engine
     prints them as `CPU_Mapped`); `counts` the tensors in each; `skipped` the tensors that are
-    not loaded.
+    not loaded. `idle`: of a mapped span what no weight is read in place from; the system takes such
+    pages back when it needs memory, because the file still has them.
     """
 
     by_spot: dict[Spot, int]
     mapped: dict[Spot, tuple[int, ...]]
     counts: dict[Spot, int]
     skipped: tuple[str, ...] = ()
+    idle: dict[Spot, int] = field(default_factory=dict)
     loads: tuple[Load, ...] = field(default=(), repr=False, compare=False)
 
     @cached_property
@@ -134,7 +136,8 @@ def _weigh(stock: Shelf, layers: tuple[int, ...], output: int) -> Weights:
         spot: sum(mapped[spot]) if spot in mapped else heap.size for spot, heap in heaps.items()
     }
     counts = {spot: heap.count for spot, heap in heaps.items()}
-    return Weights(by_spot, mapped, counts, stock.skipped, tuple(kept))
+    idle = {spot: max(0, by_spot[spot] - heaps[spot].size) for spot in mapped}
+    return Weights(by_spot, mapped, counts, stock.skipped, idle, tuple(kept))
 
 
 def _all_loads(stock: Shelf, layers: tuple[int, ...], output: int) -> Iterator[Load]:

@@ -45,7 +45,8 @@ def host() -> Host:
     if tightest is None:
         return Host(total, available, cores=cores())
     room, limit = min(available, tightest.room_bytes), min(tightest.limit_bytes, total)
-    return Host(total, room, limit, cores=cores())
+    counts = tightest.name == "RLIMIT_AS"
+    return Host(total, room, limit, cores=cores(), counts_mapped=counts)
 
 
 def limits() -> list[Limit]:
