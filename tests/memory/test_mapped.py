@@ -10,7 +10,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import zoo_files
-
 from kvwise.arch import describe
 from kvwise.device import Device, Host
 from kvwise.gguf.open import open_header
