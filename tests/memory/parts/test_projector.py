@@ -17,7 +17,7 @@ import cache_setup as setup
 from encoders import MAKERS, encoder
 
 from kvwise.device import Device
-from kvwise.errors import UsageError
+from kvwise.errors import ModelError, UsageError
 from kvwise.gguf.header import Header
 from kvwise.launch import Launch
 from kvwise.memory.account import account
@@ -243,3 +243,8 @@ class TestLargestImage:
 
     def test_nothing_is_reserved_without_warming_up(self) -> None:
         assert self.compute(encoder("gemma3"), "--no-warmup")[0] == 0
+
+
+def test_another_model_is_no_projector() -> None:
+    with pytest.raises(ModelError, match="neither a vision nor an audio encoder"):
+        made_of(setup.zoo_model("llama-3.2-1b").header)

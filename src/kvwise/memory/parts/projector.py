@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kvwise.device import Device
-from kvwise.errors import UsageError
+from kvwise.errors import ModelError, UsageError
 from kvwise.gguf.header import Header, Tensor
 from kvwise.launch import Launch
 from kvwise.memory.backends import kind_of, tensor_size
@@ -43,7 +43,17 @@ AUDIO_FRAMES = 1500
 def extras(
     header: Header, launch: Launch, devices: Sequence[Device], seats: Seats
 ) -> Iterator[Extra]:
-    """The lines of an mmproj file. Raises UsageError for a device that is not there."""
+    """The lines of an mmproj file.
+
+    Raises ModelError for a file with neither eyes nor ears, which llama-server refuses, UsageError
+    for a device that is not there.
+    """
+    if not (_has(header, "vision") or _has(header, "audio")):
+        raise ModelError(
+            "{architecture} is no projector: the file has neither a vision nor an audio encoder",
+            hint="--mmproj takes the mmproj file that comes with the model",
+            architecture=header.architecture or "?",
+        )
     device = _device(launch, devices)
     place = HOST if device is None else seats.number(device)
     buffer = CPU if device is None else buffer_name(device)
