@@ -87,10 +87,11 @@ def test_what_takes_too_long_is_ended_and_is_no_figure(tmp_path: Path) -> None:
     assert engine is not None
     meter = Meter(model, engine, Request(2000, 64), cores=1)
     launch = Launch.parse(["-m", str(smollm2()), "-c", "4096", "-t", "1", "-tb", "1"])
+    before = set(psutil.Process().children(recursive=True))  # other tests have a browser open
     taken = meter.take(launch, tmp_path / "log", most_s=0.05)
     assert (taken.seconds, taken.prompt_per_s) == (None, None)
     assert "much slower than the start" in taken.error
-    assert psutil.Process().children(recursive=True) == []
+    assert set(psutil.Process().children(recursive=True)) <= before
 
 
 @pytest.mark.parametrize(("took", "most"), [(2.5, 12.0), (None, None)])
