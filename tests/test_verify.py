@@ -23,13 +23,21 @@ from models import gemma3, smollm2
 
 TYPES = (("f16", "f16"), ("q8_0", "q8_0"), ("q8_0", "f16"))
 SLOTS = (("1", False), ("1", True), ("4", False), ("4", True))
-CASES = [
-    (name, types, slots, swa_full)
-    for name in ("smollm2", "gemma3")
+SMOLLM2 = [("smollm2", types, slots, False) for types in TYPES for slots in SLOTS]
+GEMMA3 = [
+    ("gemma3", types, slots, swa_full)
     for types in TYPES
     for slots in SLOTS
-    for swa_full in ((False, True) if name == "gemma3" else (False,))
+    for swa_full in (False, True)
 ]
+CASES = [
+    *SMOLLM2,
+    *(
+        pytest.param(*case, marks=() if number % 3 == 0 else pytest.mark.slow)
+        for number, case in enumerate(GEMMA3)
+    ),
+]
+"""Every type, number of slots and window of Gemma 3 is in the quick third."""
 
 
 def argv(types: tuple[str, str], slots: tuple[str, bool], swa_full: bool) -> list[str]:

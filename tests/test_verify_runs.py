@@ -132,7 +132,7 @@ def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on() -> None:
 @pytest.mark.xdist_group("engine")
 @pytest.mark.skipif(os.name != "posix", reason="sends itself a Ctrl-C")
 def test_ctrl_c_ends_the_engine_and_waits_for_no_prompt(tmp_path: Path) -> None:
-    launch = kvwise.Launch.parse(["-c", "8192", "-np", "2"])
+    launch = kvwise.Launch.parse(["-c", "2048", "-np", "2"])
     with Server.start(str(smollm2()), launch, log=tmp_path / "log") as server:
 
         def stop_when_it_reads() -> None:
@@ -142,7 +142,7 @@ def test_ctrl_c_ends_the_engine_and_waits_for_no_prompt(tmp_path: Path) -> None:
 
         threading.Thread(target=stop_when_it_reads).start()
         with pytest.raises(KeyboardInterrupt):
-            filling.fill(server, launch, 4000, 90)
+            filling.fill(server, launch, 900, 90)
         assert not server.child.alive
 
 
