@@ -207,6 +207,8 @@ def _safety(rows: list[Row]) -> str:
                     f"{each.unused / MIB:,.1f}", f"{each.unused_theirs / MIB:,.1f}",
                 )
             )  # fmt: skip
+    if not lines:
+        return "## Safe, and tight\n\nEvery plan of the full grid: [safe.md](safe.md).\n"
     titles = (
         "plans", "count", "fit", "unsure", "fit, its pass sees more", "do not fit",
         "256 tokens more do not fit", "a layer more does not fit",
