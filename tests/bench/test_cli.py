@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -147,6 +148,43 @@ def test_an_embedding_model_reads_and_never_generates() -> None:
     assert "makes vectors" in document["error"]["message"]
 
 
+def test_a_draft_counts_in_what_fits() -> None:
+    card = ("--gpu", "200MiB", "-ngl", "99")
+    draft = ("-md", str(smollm2()), "--spec-type", "draft-simple")
+    (alone,) = planned(*card)[1]["rows"]
+    (both,) = planned(*card, *draft)[1]["rows"]
+    assert (alone["code"], both["code"]) == (None, "does_not_fit")
+    twice, once = both["predicted"]["buffers"][0], alone["predicted"]["buffers"][0]
+    assert twice["extra_bytes"] >= once["weights_bytes"]
+    assert {extra["of"] for extra in both["predicted"]["extras"]} >= {"draft"}
+
+
+def test_a_file_beside_the_model_that_is_missing_is_a_row_with_its_reason() -> None:
+    code, document = planned("--vary", "mmproj=none.gguf;ub=64,128")
+    assert code == 0
+    assert [row["starts"] for row in document["rows"]] == [0, 0]
+    assert all("none.gguf" in row["message"] for row in document["rows"])
+
+
+def test_a_plan_for_people_shows_what_each_setting_takes() -> None:
+    words = ("--gpu", "RTX 4060", "--gpu", "RTX 4060", "--vary", "ctk=f16,q8_0")
+    done = subprocess.run(
+        [sys.executable, "-m", "kvwise", "bench", str(smollm2()), "--engine", "embedded",
+         "--dry-run", *words],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    head, *rows = done.stdout.splitlines()[1:4]
+    columns = re.split(r"\s{2,}", head)
+    assert columns[3:8] == ["cache MiB", "compute MiB", "CUDA0 MiB", "CUDA1 MiB", "CPU MiB"]
+    for shown, row in zip(rows, planned(*words)[1]["rows"], strict=True):
+        ledger = row["predicted"]
+        cache = sum(each["k_bytes"] + each["v_bytes"] for each in ledger["caches"])
+        sizes = [each["total_bytes"] for each in ledger["buffers"]]
+        compute = sum(each["compute_bytes"] for each in ledger["buffers"])
+        want = [f"{size / 2**20:,.2f}" for size in (cache, compute, *sizes)]
+        assert re.split(r"\s{2,}", shown)[3:8] == want
+
+
 def test_a_plan_for_people_has_a_command_for_people() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "kvwise", "bench", str(smollm2()), "--engine", "embedded",
@@ -156,3 +194,6 @@ def test_a_plan_for_people_has_a_command_for_people() -> None:
     last = done.stdout.splitlines()[-1]
     assert last.startswith("llama-server -m ")
     assert "-ub 128" in last
+    document = planned("-ub", "128")[1]
+    assert document["internal"] is True  # nobody could type the embedded engine's own
+    assert document["as_llama_server"] == [last]

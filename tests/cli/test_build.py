@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -166,3 +167,8 @@ def test_a_dry_run_says_what_the_plan_says(quick: Kvwise, asked_for: tuple[str, 
     planned = quick("plan", *line, "--no-simulate", "--json").json
     assert planned["choice"]["launch"]["build"] == (asked_for[1] if asked_for else "b10605")
     assert planned["commands"]["bash"] in quick("run", "--dry-run", *line).out.splitlines()
+    document = quick("run", "--dry-run", *line, "--json").json
+    assert document["internal"] is True
+    (typed,) = document["as_llama_server"]
+    assert shlex.join(typed) == planned["commands"]["bash"]
+    assert all(step["as_llama_server"][0] == "llama-server" for step in document["ladder"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,14 @@ def test_verify_finds_no_difference(kvwise: Kvwise, smollm2: str) -> None:
 
 
 def test_a_dry_run_starts_nothing(kvwise: Kvwise, smollm2: str) -> None:
-    done = kvwise("verify", smollm2, "-c", "512", "--dry-run")
+    line = ("verify", smollm2, "-c", "512", "--dry-run")
+    done = kvwise(*line)
     assert done.code == 0
-    assert "512" in done.out
+    typed = shlex.split(done.out)
+    assert typed == ["llama-server", "-m", smollm2, "-c", "512"]
+    document = kvwise(*line, "--json").json
+    assert document["internal"] is True  # nobody could type the embedded engine's own
+    assert document["as_llama_server"] == [typed]
 
 
 def test_a_header_alone_cannot_be_loaded(kvwise: Kvwise, tmp_path: Path) -> None:

@@ -65,6 +65,9 @@ def test_dry_run_prints_every_command(quick: Kvwise) -> None:
     commands = done.json["commands"]
     assert len(commands) == 1 + 2 + 4  # plain, two depths, four n-gram kinds
     assert '"draft_n_max": 8' in commands[2][-1]
+    typed = done.json["as_llama_server"]
+    assert len(typed) == len(commands)
+    assert typed[2][-2:] == ["--spec-draft-n-max", "8"]
 
 
 def test_what_cannot_be_meant(quick: Kvwise, tmp_path: Path) -> None:

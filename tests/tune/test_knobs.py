@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from kvwise import Device, Launch, open_model
 from kvwise.device import Host
 from kvwise.errors import UsageError
+from kvwise.memory.parts.companions import Companions
+from kvwise.options import change
 from kvwise.tune.knobs import (
     Space,
     given,
@@ -82,3 +85,12 @@ def test_refusals_and_memory_are_known_before() -> None:
     assert not impossible(MODEL, BASE, (), host)
     large = Launch.parse(["-c", "400000", "-np", "1"])
     assert impossible(MODEL, large, (), host)
+
+
+def test_a_draft_counts_in_what_memory_holds() -> None:
+    host = Host(total_bytes=8 * GIB, available_bytes=5 * GIB)
+    named = change(BASE, model_draft="draft.gguf", spec_types=("draft-simple",))
+    assert not impossible(MODEL, named, (), host)  # 3,884 MiB beside the mapped file
+    both = Companions(draft=MODEL)  # twice as much, and its file is mapped too
+    assert impossible(MODEL, named, (), host, both)
+    assert not impossible(MODEL, named, (), replace(host, available_bytes=8 * GIB), both)

@@ -68,11 +68,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All settings, and the command of each (of its first depth)."""
+    """All settings, and the command of each (of its first depth); those of the embedded engine are
+    kvwise's own, and `shown` has what a llama-server would be told."""
 
     rows: tuple[Row, ...]
     commands: tuple[str, ...]
-    shown: tuple[str, ...] = ()  # the same for people
+    shown: tuple[str, ...]
 
     @property
     def starts(self) -> int:
@@ -92,6 +93,11 @@ class Plan:
             "seconds": self.seconds,
             "rows": [row.as_json(language) for row in self.rows],
             "commands": list(self.commands),
+            "internal": self.commands != self.shown,
+            "as_llama_server": [
+                None if one == other else other
+                for one, other in zip(self.commands, self.shown, strict=True)
+            ],
         }
 
 

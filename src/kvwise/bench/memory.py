@@ -8,10 +8,12 @@ from typing import Any
 from kvwise.bench.effects import widest
 from kvwise.bench.ruled import Means, Ruled, expected
 from kvwise.engine.loaded import Loaded
+from kvwise.engine.simulated_beside import DRAFTS
 from kvwise.gguf.model import Model
-from kvwise.memory.ledger import Ledger
+from kvwise.memory.ledger import Extra, Ledger, Line
 from kvwise.results.names import memory_of, work_of
 from kvwise.verify.compare import (
+    DRAFT,
     Row,
     compare,
     engine_devices,
@@ -60,10 +62,11 @@ def _row(row: Row) -> dict[str, Any]:
 
 def sums(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, int | None]]:
     """Per part: computed and measured bytes, and their difference; a side that no row has is
-    None. Cache buffers are the sides of the caches once more and do not count."""
+    None. Cache buffers are the sides of the caches once more and do not count, but for a draft's,
+    whose sides have no rows."""
     found: dict[str, dict[str, int | None]] = {}
     for part in PARTS:
-        mine = [row for row in rows if row["kind"] == part]
+        mine = [row for row in rows if _part_of(row) == part]
         computed = [row["computed_bytes"] for row in mine if row["computed_bytes"] is not None]
         measured = [row["measured_bytes"] for row in mine if row["measured_bytes"] is not None]
         found[part] = {
@@ -74,14 +77,22 @@ def sums(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, int | None]]:
     return found
 
 
+def _part_of(row: dict[str, Any]) -> str:
+    """The part that a row belongs to."""
+    drafts = row["kind"] == "context" and row["name"].startswith(DRAFT)
+    return "cache" if drafts else str(row["kind"])
+
+
 def predicted(ledger: Ledger) -> dict[str, int]:
     """The same parts of a ledger that nothing was measured for."""
-    lines = ledger.lines
+    drafts = [extra for extra in ledger.extras if extra.of in DRAFTS]
+    counted: list[Line | Extra] = [*ledger.lines, *drafts]
     return {
-        "weights": sum(line.weights_bytes for line in lines),
-        "cache": sum(cache.nbytes for cache in ledger.caches),
-        "output": sum(line.output_bytes for line in lines),
-        "compute": sum(line.compute_bytes for line in lines),
+        "weights": sum(each.weights_bytes for each in counted),
+        "cache": sum(each.nbytes for each in ledger.caches)
+        + sum(each.context_bytes for each in drafts),
+        "output": sum(each.output_bytes for each in counted),
+        "compute": sum(each.compute_bytes for each in counted),
     }
 
 

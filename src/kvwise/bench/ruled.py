@@ -6,7 +6,7 @@ known before anything is started: such a setting is a row with its reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,7 +20,8 @@ from kvwise.errors import KvwiseError, Refused
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory.account import account
-from kvwise.memory.ledger import Ledger, Line
+from kvwise.memory.ledger import Ledger
+from kvwise.memory.parts.companions import NONE, Companions
 from kvwise.options import asked_threads
 from kvwise.options.kinds import BENCH_CACHE_TYPES
 from kvwise.text import Phrase, phrase
@@ -32,8 +33,11 @@ DOES_NOT_FIT = "does_not_fit"
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What measures: a server's engine, and the llama-bench beside it (None = there is none, or
-    `why_server` says why it cannot be used for anything)."""
+    """What measures: a server's engine, and the llama-bench beside it (None = there is none).
+
+    `companions` opens the files that a setting names beside its model, which may be one of those
+    that vary; it raises what `open_model` raises.
+    """
 
     engine: Engine
     bench: Engine | None
@@ -42,6 +46,7 @@ class Means:
     threads: int
     cores: int
     fixed_ctx: bool = False
+    companions: Callable[[Launch], Companions] = lambda _: NONE
 
     def threads_of(self, launch: Launch) -> int:
         """Threads of a setting: -t may be one of those that vary."""
@@ -145,7 +150,8 @@ def expected(
     depth: int | None = None,
 ) -> Ledger:
     """The ledger of the longest context of a setting (of its tests at `depth`, if given), for the
-    machine as the engine saw it where that is known. Raises Refused, UsageError."""
+    machine as the engine saw it where that is known. Raises Refused, UsageError, and what
+    `means.companions` raises."""
     tests = ruled.tests if depth is None else ruled.tests_at(depth)
     launch = ruled.case.launch
     if ruled.way == "llama-bench":
@@ -156,13 +162,13 @@ def expected(
         host = replace(host, cpu_features=tuple(features))
         launch = replace(launch, repack=launch.repack and bool(features))
     used = means.devices if devices is None else devices
-    return account(model, launch, used, host=host)
+    beside = means.companions(launch)
+    return account(model, launch, used, host=host, companions=beside)
 
 
 def lacks(ledger: Ledger, host: Host) -> Phrase | None:
     """Why memory cannot hold it: the engine itself would be killed without a word."""
-    line = ledger.host
-    needed = _own(line)
+    needed = ledger.host.unmapped_bytes
     if host.available_bytes and needed > host.available_bytes:
         return phrase(
             "it needs {needed} of the host's memory and {available} are available",
@@ -175,12 +181,6 @@ def lacks(ledger: Ledger, host: Host) -> Phrase | None:
                 missing=mib(each.misses_bytes), device=each.device or each.buffer,
             )  # fmt: skip
     return None
-
-
-def _own(line: Line) -> int:
-    """Bytes of the host that belong to no file."""
-    mapped = sum(part.weights_bytes for part in line.parts if part.buffer.endswith("_Mapped"))
-    return line.total_bytes - mapped
 
 
 __all__ = ["DOES_NOT_FIT", "Means", "Ruled", "Way", "expected", "lacks", "rule"]

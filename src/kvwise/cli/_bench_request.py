@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvwise.cli._count import model_file, say_if_header
-from kvwise.cli._request import Machine, machine, model_of, read_launch, with_model
+from kvwise.cli._request import (
+    Machine,
+    companions_of,
+    machine,
+    model_of,
+    read_launch,
+    with_model,
+)
 from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
+from kvwise.memory.parts.companions import Companions
+from kvwise.options import asked as options_asked
 from kvwise.options import asked_threads, change
 from kvwise.text import phrase
 
@@ -131,4 +140,20 @@ def _means(
     cores = os.cpu_count() or 1
     threads = asked_threads(bases[0], cores) or physical_cores() or cores
     there = machine(**on, engine=engine) if on else Machine(tuple(here.devices(engine)), host())
-    return Means(engine, program(engine), there.devices, there.host, threads, cores)
+    return Means(
+        engine, program(engine), there.devices, there.host, threads, cores,
+        companions=_Opener(),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Opener:
+    """Opens the files beside the model once, however many settings name them."""
+
+    known: dict[tuple[str, ...], Companions] = field(default_factory=dict)
+
+    def __call__(self, launch: Launch) -> Companions:
+        names = (launch.model_draft, launch.mmproj, *options_asked.adapters(launch))
+        if names not in self.known:
+            self.known[names] = companions_of(launch)
+        return self.known[names]

@@ -11,8 +11,10 @@ from kvwise.text import Phrase, phrase
 from kvwise.units import MIB, clock, percent
 
 if TYPE_CHECKING:
+    from kvwise.bench.estimate import Row
     from kvwise.bench.run import Sweep
     from kvwise.bench.summary import Figure, Line
+    from kvwise.memory.ledger import Ledger
 
 
 def means_sentence(sweep: Sweep) -> Phrase:
@@ -198,18 +200,7 @@ def show_plan(printer: Printer, sweep: Sweep) -> int:
         printer.document(plan.as_json(printer.language))
         return 0
     printer.text(means_sentence(sweep), "title")
-    columns = [Column(phrase("setting")), Column(phrase("tests")), Column(phrase("starts"), True),
-               Column(phrase("outcome"))]  # fmt: skip
-    rows: list[list[Cell | Words]] = [
-        [
-            each.label or "-",
-            " ".join(each.tests),
-            str(each.starts),
-            Cell(each.why, "warn") if each.why else Cell(phrase("to be measured"), "good"),
-        ]
-        for each in plan.rows
-    ]
-    printer.table(Table(columns, rows))
+    printer.table(_plan_table(plan.rows))
     printer.text()
     if plan.seconds is not None:
         printer.text(
@@ -224,3 +215,41 @@ def show_plan(printer: Printer, sweep: Sweep) -> int:
     for command in plan.shown[:1] if printer.verbosity < 1 else plan.shown:
         printer.text(command, "command")
     return 0
+
+
+def _plan_table(rows: Sequence[Row]) -> Table:
+    """Each setting with what it will take: its caches, its compute buffers, and all of it on each
+    device; empty where llama.cpp refuses it."""
+    ledgers = [row.ruled.ledger for row in rows]
+    places = list(dict.fromkeys(name for each in ledgers if each for name in _totals(each)))
+    columns = [
+        Column(phrase("setting")),
+        Column(phrase("tests")),
+        Column(phrase("starts"), right=True),
+        Column(phrase("cache MiB"), right=True),
+        Column(phrase("compute MiB"), right=True),
+        *(Column(phrase("{device} MiB", device=name), right=True) for name in places),
+        Column(phrase("outcome")),
+    ]
+    return Table(columns, [_plan_row(row, places) for row in rows])
+
+
+def _plan_row(row: Row, places: Sequence[str]) -> list[Cell | Words]:
+    from kvwise.bench.memory import predicted  # noqa: PLC0415
+
+    ledger = row.ruled.ledger
+    parts = predicted(ledger) if ledger else {}
+    totals = _totals(ledger) if ledger else {}
+    sizes = [parts.get("cache"), parts.get("compute"), *(totals.get(name) for name in places)]
+    return [
+        row.label or "-",
+        " ".join(row.tests),
+        str(row.starts),
+        *("" if size is None else f"{size / MIB:,.2f}" for size in sizes),
+        Cell(row.why, "warn") if row.why else Cell(phrase("to be measured"), "good"),
+    ]
+
+
+def _totals(ledger: Ledger) -> dict[str, int]:
+    """Bytes of each device by the name of its buffer, what stands beside the model included."""
+    return {line.buffer: line.total_bytes for line in ledger.lines}

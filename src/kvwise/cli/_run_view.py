@@ -8,15 +8,18 @@ import shlex
 from collections.abc import Iterator
 from typing import TextIO
 
+from kvwise.cli._dry_run import dry_run_json
 from kvwise.cli._ledger_view import show_bare_sizes
 from kvwise.cli._plan_view import brief, shell_here
 from kvwise.cli._run_request import Wanted
 from kvwise.cli.output import Printer
+from kvwise.engine.pretend import WouldRun
 from kvwise.guard.cause import Cause
 from kvwise.guard.line import Listen, without_secrets
 from kvwise.guard.rules import Rules
 from kvwise.guard.steps import Exhausted, Ladder
 from kvwise.guard.tell import SCHEMA, Event, Tell
+from kvwise.launch import Launch
 from kvwise.options import to_argv
 from kvwise.plan.commands import all_shells
 from kvwise.plan.step import Step
@@ -115,23 +118,21 @@ def _forget(stream: TextIO) -> None:
 
 def show_dry_run(printer: Printer, wanted: Wanted, listen: Listen, rules: Rules) -> int:
     """The command that would be started, and the steps down after it."""
-    argv = wanted.given.argv(wanted.launch, listen)
     steps = preview(wanted, rules.tries - 1)
-    lines = [without_secrets(wanted.given.argv(step.launch, listen)) for step in steps]
+    would = _would(wanted, wanted.launch, listen)
     if printer.json:
         ladder = [
             {
                 "knobs": list(step.knobs),
                 "changes": {flag: list(both) for flag, both in step.changes.items()},
                 "frees_bytes": step.frees_bytes,
-                "argv": line,
+                "argv": without_secrets(line.argv),
+                "as_llama_server": without_secrets(line.shown) or None,
             }
-            for step, line in zip(steps, lines, strict=True)
+            for step, line in ((each, _would(wanted, each.launch, listen)) for each in steps)
         ]
-        printer.document(
-            {"schema": "kvwise/dry-run/1", "commands": [argv], "ladder": ladder,
-             "planned": wanted.plan is not None}
-        )  # fmt: skip
+        planned = wanted.plan is not None
+        printer.document(dry_run_json([would], ladder=ladder, planned=planned))
         return 0
     for note in wanted.notes:
         printer.remark(note)
@@ -140,16 +141,23 @@ def show_dry_run(printer: Printer, wanted: Wanted, listen: Listen, rules: Rules)
         show_bare_sizes(printer, wanted.plan.choice.ledger)
         printer.bullets(wanted.plan.choice.why)
         printer.text()
-    if wanted.given.engine.kind == "embedded":
+    argv = list(would.shown or would.argv)
+    if would.shown:
         text = phrase("the embedded engine starts as this command of llama-server would:")
         printer.text(text, "dim")
-        argv = [wanted.launch.tool, *to_argv(wanted.launch)]
     printer.text(str(all_shells(argv).get(shell_here(), shlex.join(argv))), "command")
     if steps:
         printer.text()
         printer.text(phrase("If it fails for lack of memory, step by step"), "title")
         printer.bullets([step.reason for step in steps], "dim")
     return 0
+
+
+def _would(wanted: Wanted, launch: Launch, listen: Listen) -> WouldRun:
+    """What would start a launch, and for the embedded engine what a llama-server would be told."""
+    embedded = wanted.given.engine.kind == "embedded"
+    readable = (launch.tool, *to_argv(launch)) if embedded else ()
+    return WouldRun(tuple(wanted.given.argv(launch, listen)), readable)
 
 
 def preview(wanted: Wanted, most: int) -> list[Step]:

@@ -109,13 +109,12 @@ def _sentences(verification: Verification, summary: Summary) -> list[Words]:
             found += sentences(finding)
     if summary.own_bytes is not None:
         host = verification.computed.host
-        mapped = sum(p.weights_bytes for p in host.parts if p.buffer.endswith("_Mapped"))
         found.append(
             phrase(
                 "of the {own} MiB of its own, {computed} are computed; the rest is the program "
                 "itself",
                 own=f"{summary.own_bytes.median / MIB:,.1f}",
-                computed=f"{(host.total_bytes - mapped) / MIB:,.1f}",
+                computed=f"{host.unmapped_bytes / MIB:,.1f}",
             )
         )
     if summary.growth is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -143,6 +142,9 @@ def _beside(printer: Printer, simulated: Simulation, on: Machine) -> Tiers | Non
 
 
 def _show_command(printer: Printer, asked: _Question) -> int:
+    from kvwise.cli._dry_run import show_commands  # noqa: PLC0415
+    from kvwise.engine.pretend import Pretend  # noqa: PLC0415
+    from kvwise.engine.server import shown  # noqa: PLC0415
     from kvwise.simulate import command as simulate_command  # noqa: PLC0415
 
     argv = simulate_command(
@@ -153,11 +155,10 @@ def _show_command(printer: Printer, asked: _Question) -> int:
         own=asked.own,
         companions=asked.companions,
     )
-    if printer.json:
-        printer.document({"schema": "kvwise/dry-run/1", "commands": [list(argv)]})
-    else:
-        printer.text(shlex.join(argv), "command")
-    return 0
+    embedded = asked.engine.kind == "embedded"
+    readable = shown(asked.ref, asked.launch, asked.engine) if embedded else ()
+    would = Pretend(asked.engine).tool(argv, readable)
+    return show_commands(printer, [would])
 
 
 def _show(printer: Printer, simulated: Simulation, beside: Tiers | None) -> None:

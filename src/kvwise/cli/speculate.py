@@ -279,17 +279,12 @@ def _show_check(printer: Printer, asked: Asked, told: list[Phrase]) -> None:
 
 
 def _show_commands(printer: Printer, asked: Asked) -> int:
+    from kvwise.cli._dry_run import show_commands  # noqa: PLC0415
     from kvwise.engine.pretend import Pretend  # noqa: PLC0415
 
     pretend = Pretend(asked.engine)
     would = [pretend.start(asked.model.loadable, asked.launch_of(each)) for each in asked.variants]
-    if printer.json:
-        commands = [list(each.argv) for each in would]
-        printer.document({"schema": "kvwise/dry-run/1", "commands": commands})
-    else:
-        for each in would:
-            printer.text(str(each), "command")
-    return 0
+    return show_commands(printer, would)
 
 
 def _in_job(printer: Printer, asked: Asked, options: Options) -> Speculation:

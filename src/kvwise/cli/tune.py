@@ -12,7 +12,15 @@ import click
 from kvwise.cli._commands import command as make_command
 from kvwise.cli._count import model_file, say_if_header
 from kvwise.cli._reporting import REPORT, check_report, save_report
-from kvwise.cli._request import DEVICE_OPTIONS, ENGINE, LOGS, MODEL, TAKEN_UP, read_launch
+from kvwise.cli._request import (
+    DEVICE_OPTIONS,
+    ENGINE,
+    LOGS,
+    MODEL,
+    TAKEN_UP,
+    companions_of,
+    read_launch,
+)
 from kvwise.cli._shapes import Words
 from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
@@ -157,6 +165,7 @@ def _asked(
         meter=Meter(made.model, used, request, logical), base=base, space=space,
         devices=made.on.devices, host=made.on.host,
         limits=Limits.of(space, seconds, given["evaluations"]), seed=given["seed"],
+        companions=companions_of(base),
     )  # fmt: skip
 
 

@@ -200,11 +200,7 @@ def _doing(engine: Engine, pace: Pace | None) -> Words:
 
 
 def _show_command(printer: Printer, place: str, launch: Launch, engine: Engine) -> int:
+    from kvwise.cli._dry_run import show_commands  # noqa: PLC0415
     from kvwise.engine.pretend import Pretend  # noqa: PLC0415
 
-    would = Pretend(engine).start(place, launch)
-    if printer.json:
-        printer.document({"schema": "kvwise/dry-run/1", "commands": [list(would.argv)]})
-    else:
-        printer.text(str(would), "command")
-    return 0
+    return show_commands(printer, [Pretend(engine).start(place, launch)])

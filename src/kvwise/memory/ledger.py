@@ -171,6 +171,14 @@ class Line:
         )
 
     @property
+    def unmapped_bytes(self) -> int:
+        """What belongs to no file: pages of a mapped one can be read again, these cannot."""
+        taken = (extra for extra in self.extras if not extra.up_to)
+        kept: list[Part | Extra] = [*self.parts, *taken]
+        mapped = sum(each.weights_bytes for each in kept if each.buffer.endswith("_Mapped"))
+        return self.total_bytes - mapped
+
+    @property
     def headroom_bytes(self) -> int | None:
         """What is left of the free bytes beside the reserve that was asked for, with what can be
         reclaimed; negative = misses by so much; None = unknown."""

@@ -128,7 +128,7 @@ def check_fits(ledger: Ledger, host: Host | None) -> None:
                 "(-ngld 0)",
             )  # fmt: skip
     available = host.available_bytes if host else 0
-    needed = _unmapped(ledger.host)
+    needed = ledger.host.unmapped_bytes
     if available and needed > available:
         raise DoesNotFit(
             "model and draft together need {needed} of the host's memory and {available} are "
@@ -136,10 +136,3 @@ def check_fits(ledger: Ledger, host: Host | None) -> None:
             needed=mib(needed), available=mib(available), both=mib(both.total),
             hint="take a smaller context (-c)",
         )  # fmt: skip
-
-
-def _unmapped(line: Line) -> int:
-    """Bytes on the host that no file stands behind."""
-    pieces: list[Part | Extra] = [*line.parts, *(extra for extra in line.extras if not extra.up_to)]
-    mapped = sum(each.weights_bytes for each in pieces if each.buffer.endswith("_Mapped"))
-    return line.total_bytes - mapped

@@ -16,6 +16,7 @@ from kvwise.errors import Refused, UsageError
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory.account import account
+from kvwise.memory.parts.companions import NONE, Companions
 from kvwise.options import asked_threads, change
 from kvwise.plan.quality import PAIRS, Grades, meets
 
@@ -230,10 +231,16 @@ def _steps(at: int, most: int) -> tuple[int, ...]:
     return tuple(sorted({at + step for step in _LAYER_STEPS if 0 <= at + step <= most}))
 
 
-def impossible(model: Model, launch: Launch, devices: Sequence[Device], host: Host | None) -> bool:
+def impossible(
+    model: Model,
+    launch: Launch,
+    devices: Sequence[Device],
+    host: Host | None,
+    companions: Companions = NONE,
+) -> bool:
     """Would llama.cpp refuse it, or memory not hold it? Known before anything is started."""
     try:
-        ledger = account(model, launch, devices, host=host)
+        ledger = account(model, launch, devices, host=host, companions=companions)
     except (Refused, UsageError):
         return True
     return host is not None and lacks(ledger, host) is not None

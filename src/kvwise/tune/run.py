@@ -10,6 +10,7 @@ from kvwise.device import Device, Host
 from kvwise.errors import Interrupted
 from kvwise.jobs import Job
 from kvwise.launch import Launch
+from kvwise.memory.parts.companions import NONE, Companions
 from kvwise.tune.hunt import Hunt, Limits
 from kvwise.tune.judge import Candidate, Verdict
 from kvwise.tune.knobs import Point, Space, impossible, launch_of
@@ -23,7 +24,8 @@ _SLOW = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What to tune: `base` is the planner's launch, `space` the knobs around it."""
+    """What to tune: `base` is the planner's launch, `space` the knobs around it, `companions` the
+    files that every launch of it names."""
 
     meter: Meter
     base: Launch
@@ -32,6 +34,7 @@ class Asked:
     host: Host | None
     limits: Limits
     seed: int = 0
+    companions: Companions = NONE
 
     def launch(self, point: Point) -> Launch:
         return launch_of(self.base, point)
@@ -98,7 +101,9 @@ def tune(
 
     def possible(point: Point) -> bool:
         launch = asked.launch(point)
-        return not impossible(asked.meter.model, launch, asked.devices, asked.host)
+        return not impossible(
+            asked.meter.model, launch, asked.devices, asked.host, asked.companions
+        )
 
     hunt = Hunt(asked.space, asked.limits, unit, possible, asked.seed)
     try:

@@ -29,7 +29,7 @@ _KINDS = {"CUDA": "cuda", "ROCm": "hip", "Vulkan": "vulkan", "MTL": "metal", "Me
 _FEATURES = {"AVX2": "avx2", "AVX512": "avx512f", "DOTPROD": "asimddp"}
 _DEVICE = re.compile(r"([A-Za-z]+?)(\d+)\Z")
 _REMOTE = re.compile(r"RPC\d*\[(.+)\]\Z")
-_DRAFT = "draft "
+DRAFT = "draft "
 """Before the names of a draft's rows."""
 
 
@@ -164,7 +164,7 @@ def _draft_rows(ledger: Ledger, loaded: Loaded, remote: dict[str, str]) -> Itera
                 computed[extra.buffer] = computed.get(extra.buffer, 0) + size
         measured = {_plain(name, remote): total for name, total in amounts.items()}
         for name in dict.fromkeys((*computed, *measured)):
-            yield Row(kind, _DRAFT + name, computed.get(name), measured.get(name))
+            yield Row(kind, DRAFT + name, computed.get(name), measured.get(name))
 
 
 def _remote_names(loaded: Loaded) -> dict[str, str]:
@@ -235,7 +235,7 @@ def with_simulated(rows: tuple[Row, ...], said: Simulation) -> tuple[Row, ...]:
     The pass does not map files: `CPU_Mapped` is its `CPU`. It puts all compute of the host in one.
     """
     told = {each.buffer: each for line in said.told for each in line}
-    told |= {_DRAFT + each.buffer: each for line in said.beside.get("draft", ()) for each in line}
+    told |= {DRAFT + each.buffer: each for line in said.beside.get("draft", ()) for each in line}
     caches: dict[str, int] = {}
     for cache in said.ledger.caches:
         sides = {"K": cache.k_bytes, "V": cache.v_bytes, "R": cache.r_bytes, "S": cache.s_bytes}
@@ -247,8 +247,8 @@ def with_simulated(rows: tuple[Row, ...], said: Simulation) -> tuple[Row, ...]:
         if row.kind == "cache":
             size = caches.get(row.name)
             return None if size is None else Total((_cents(size),))
-        whose = _DRAFT if row.name.startswith(_DRAFT) else ""
-        outside = [name for name in unknown if name.startswith(_DRAFT) is bool(whose)]
+        whose = DRAFT if row.name.startswith(DRAFT) else ""
+        outside = [name for name in unknown if name.startswith(DRAFT) is bool(whose)]
         each = told.get(row.name.removesuffix("_Mapped"))
         if each is None and row.kind in {"compute", "output"} and len(outside) <= 1:
             each = told.get(whose + CPU)  # pinned memory of the host
@@ -274,7 +274,7 @@ def measured_ledger(ledger: Ledger, rows: tuple[Row, ...]) -> Ledger:
     strange = dict.fromkeys(
         row.name
         for row in rows
-        if row.kind != "cache" and row.name not in known and not row.name.startswith(_DRAFT)
+        if row.kind != "cache" and row.name not in known and not row.name.startswith(DRAFT)
     )
     lines = []
     for line in ledger.lines:
@@ -304,7 +304,7 @@ def _measured_extra(
 ) -> Extra:
     """A draft's buffer as the engine said it; what else there is stays computed, and so do drafts
     that share a buffer: the engine tells them together."""
-    name = _DRAFT + extra.buffer
+    name = DRAFT + extra.buffer
     sharing = [each for each in all_of_them if each.of in DRAFTS and each.buffer == extra.buffer]
     if sharing != [extra] or not any(row.name == name for row in found.values()):
         return extra

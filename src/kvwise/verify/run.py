@@ -255,9 +255,7 @@ def path_of(model: Model) -> str:
 def _check_host(ledger: Ledger, host: Host) -> None:
     """The engine takes all of the host's memory for free and is killed when it is not
     (it sees no container limit): say so before."""
-    line = ledger.host
-    needed = line.context_bytes + line.compute_bytes + line.output_bytes
-    needed += sum(part.weights_bytes for part in line.parts if not part.buffer.endswith("_Mapped"))
+    needed = ledger.host.unmapped_bytes
     if host.available_bytes and needed > host.available_bytes:
         raise DoesNotFit(
             "this needs {needed} of the host's memory and {available} are available",
