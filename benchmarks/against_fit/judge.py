@@ -21,7 +21,8 @@ _LOOKED_UP = ("token_embd.", "position_embd.", "token_types.", "per_layer_token_
 class Judged:
     """`left` bytes per card beside its margin, as really reserved (negative = breaks it); `read` =
     bytes of weights that a token reads from the host; `trained` = the longest context that makes
-    sense; `layers` wholly on the cards, the output among them, of `of`."""
+    sense; `layers` wholly on the cards, the output among them, of `of`; `pipeline` = several cards
+    read a prompt in turns."""
 
     n_ctx: int
     trained: int
@@ -29,6 +30,7 @@ class Judged:
     of: int
     read: int
     cache_on_gpu: bool
+    pipeline: bool
     left: tuple[int, ...]
     exact: bool
     types: tuple[str, str]
@@ -62,6 +64,7 @@ def judged(ledger: Ledger) -> Judged:
         of=model.n_layer_all + 1,
         read=read,
         cache_on_gpu=launch.offload_kqv,
+        pipeline=ledger.placement.pipeline_parallel,
         left=tuple(
             device.free_bytes - (device.reserve_bytes or 0) - line.total_bytes
             for device, line in lines

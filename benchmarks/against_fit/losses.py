@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from verdict import LOSS, MORE_CONTEXT, MORE_ON_CARDS, against
+from verdict import LOSS, TRADES, against
 
 Row = dict[str, Any]
 KINDS = ("same", "same context", "placed", "free", "placed free")
@@ -38,8 +38,7 @@ def excused(row: Row) -> bool:
 
 def badly_traded(row: Row, kind: str, verdict: str) -> bool:
     """Better in one, worse in the other, and nothing beside it is as good in both."""
-    traded = verdict in (MORE_CONTEXT, MORE_ON_CARDS)
-    return traded and not offered(row, kind) and not excused(row)
+    return verdict in TRADES and not offered(row, kind) and not excused(row)
 
 
 def trouble(row: Row) -> Iterator[tuple[str, str]]:

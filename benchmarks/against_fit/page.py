@@ -45,7 +45,8 @@ does what kvwise does, a tie is the best there is: `same quality` below.
 
 What counts is the context and the bytes of weights that a token reads from the host; "layers" are
 those that lie wholly on the cards. A case is a win when ours is better in one and not worse in the
-other, a trade when it is better in one and worse in the other. All figures of memory are what is
+other, a trade when it is better in one and worse in the other, or longer but without the pipeline
+in which several CUDA cards read a prompt (any `-ot` ends it). All figures of memory are what is
 really reserved, by the ledger that [accuracy.md](accuracy.md) checks.
 """
 

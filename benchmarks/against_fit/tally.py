@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from losses import excused, offered
-from verdict import LOSS, MORE_CONTEXT, MORE_ON_CARDS, TIE, WIN, against
+from verdict import LOSS, TIE, TRADES, WIN, against
 
 Row = dict[str, Any]
 
@@ -43,8 +43,7 @@ def tally(rows: Sequence[Row], kind: str) -> Against:
     pairs = [(row[kind]["judged"], row["theirs"]["judged"]) for row in rows]
     found = Counter(against(mine, other) for mine, other in pairs)
     lost = [row for row, pair in zip(rows, pairs, strict=True) if against(*pair) == LOSS]
-    traded = [row for row, pair in zip(rows, pairs, strict=True)
-              if against(*pair) in (MORE_CONTEXT, MORE_ON_CARDS)]  # fmt: skip
+    traded = [row for row, pair in zip(rows, pairs, strict=True) if against(*pair) in TRADES]
     both = [(mine, other) for mine, other in pairs if mine and other]
     fair = [(mine, other) for mine, other in both if mine["read"] <= other["read"]
             and mine["cache_on_gpu"] >= other["cache_on_gpu"]]  # fmt: skip

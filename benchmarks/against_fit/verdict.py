@@ -9,11 +9,15 @@ Row = dict[str, Any]
 WIN, TIE, LOSS = "win", "tie", "loss"
 MORE_CONTEXT = "more context, less on the cards"
 MORE_ON_CARDS = "more on the cards, less context"
+PIPELINED = "prompts in a pipeline, less context"
+UNPIPELINED = "more context, prompts not in a pipeline"
+TRADES = (MORE_CONTEXT, MORE_ON_CARDS, PIPELINED, UNPIPELINED)
 
 
 def against(mine: Row | None, theirs: Row | None) -> str:
     """Ours beside llama.cpp's. What counts is the context, and the bytes of weights that a token
-    reads from the host (then whole layers: an encoder's output reads nothing)."""
+    reads from the host (then whole layers: an encoder's output reads nothing). Where those are the
+    same, a pipeline that one side gives up (any `-ot` ends it) makes a longer context a trade."""
     if mine is None or theirs is None:
         return TIE if mine is theirs else LOSS if mine is None else WIN
     longer, shorter = mine["n_ctx"] > theirs["n_ctx"], mine["n_ctx"] < theirs["n_ctx"]
@@ -24,6 +28,9 @@ def against(mine: Row | None, theirs: Row | None) -> str:
         return MORE_CONTEXT
     if shorter and faster:
         return MORE_ON_CARDS
+    piped = mine["pipeline"] != theirs["pipeline"] and here == there and not slower
+    if piped and longer == theirs["pipeline"] and longer != shorter:
+        return UNPIPELINED if longer else PIPELINED
     if shorter or slower:
         return LOSS
     return WIN if longer or faster else TIE

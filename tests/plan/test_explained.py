@@ -164,7 +164,7 @@ def test_no_alternative_is_worse_in_everything(name: str, devices: list[Device])
 
 class Offer:
     def __init__(self, tokens: int, quality: str, low: float) -> None:
-        self.slot_tokens, self.quality = tokens, quality
+        self.slot_tokens, self.quality, self.pipeline = tokens, quality, False
         self.speed = Speed(decode=Range(low, 2 * low))
 
 

@@ -109,7 +109,7 @@ def test_other_quantizations_stand_on_the_same_measurements() -> None:
 
 class Offer:
     def __init__(self, quality: str, low: float, high: float, basis: str = "measured") -> None:
-        self.slot_tokens, self.quality = 8192, quality
+        self.slot_tokens, self.quality, self.pipeline = 8192, quality, False
         self.speed = Speed(decode=Range(low, high), basis=basis)
 
 

@@ -17,6 +17,7 @@ from kvwise.plan.candidate import lefts, missing
 from kvwise.plan.choose import argv_of, plan
 from kvwise.plan.experts import on_host
 from kvwise.plan.goal import Goal
+from kvwise.plan.lend import lends
 from kvwise.plan.split import share
 
 from .setup import RAM, gpu, model
@@ -150,10 +151,14 @@ def test_a_card_with_room_takes_a_layer_without_all_of_its_experts() -> None:
 
 
 def test_where_no_smaller_cache_may_make_room_a_layer_on_the_host_is_offered() -> None:
-    two = [gpu(8), gpu(8, index=1)]
-    made = plan(model("llama-3.1-8b"), two, Goal(min_quality="lossless"), host=RAM)
-    assert made.choice.ledger.placement.gpu_layers == 33
-    (beside,) = made.alternatives
-    assert beside.ledger.placement.gpu_layers == 32
-    assert beside.slot_tokens > made.choice.slot_tokens
-    assert beside.ledger.fits
+    """Unless two GPUs may share a layer, which holds as much and reads nothing from the host."""
+    lossless = Goal(min_quality="lossless")
+    shared = plan(model("llama-3.1-8b"), [gpu(8), gpu(8, index=1)], lossless, host=RAM)
+    made = plan(model("llama-3.1-8b"), [gpu(9)], lossless, host=RAM)
+    for each, layers in ((shared, 33), (made, 32)):
+        assert each.choice.ledger.placement.gpu_layers == 33
+        beside = each.alternatives[-1]
+        assert beside.ledger.placement.gpu_layers == layers
+        assert beside.slot_tokens > each.choice.slot_tokens
+        assert beside.ledger.fits
+    assert lends(shared.alternatives[-1].launch)

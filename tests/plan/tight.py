@@ -74,7 +74,7 @@ def _check_layers(name: str, choice: Choice, devices: Sequence[Device]) -> None:
     if binds.layers is None:
         assert launch.n_gpu_layers in (-1, everything)
         assert not launch.n_cpu_moe
-        assert not launch.override_tensor
+        assert all(buffer != "CPU" for _, buffer in launch.override_tensor)
         assert launch.offload_kqv
     elif binds.layers == "memory":
         assert binds.layers_device

@@ -19,6 +19,7 @@ from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory.ledger import Ledger
 from kvwise.plan.candidate import slack_of
+from kvwise.plan.lend import lends
 
 Seen = list[tuple[int, tuple[int, ...]]]
 """Contexts in order, and the compute bytes of each line there."""
@@ -130,7 +131,7 @@ class Ledgers:
         """What launches with about the same compute buffers share, the nearest relatives first."""
         itself = replace(launch, n_ctx=0)
         same = replace(itself, tensor_split=())
-        moved = bool(launch.n_cpu_moe or launch.override_tensor)
+        moved = bool(launch.n_cpu_moe or launch.override_tensor) and not lends(launch)
         fewer = 0 <= launch.n_gpu_layers <= self.model.n_layer_all
         alike = replace(same, n_cpu_moe=0, override_tensor=(), n_gpu_layers=-1)
         kind = launch.devices, launch.n_ubatch

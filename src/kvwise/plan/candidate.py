@@ -9,6 +9,8 @@ from typing import Any
 
 from kvwise.launch import Launch
 from kvwise.memory.ledger import Ledger
+from kvwise.memory.placement import place
+from kvwise.plan.lend import lends, without_loans
 
 CELLS = 256  # llama.cpp pads a context to whole blocks of this many cells
 _UNKNOWN = 1 << 62  # nothing is known to be missing
@@ -54,6 +56,14 @@ class Candidate:
                 return 0.0
             seconds += (line.weights_bytes + line.context_bytes) / device.bandwidth_bytes_per_s
         return seconds
+
+    @cached_property
+    def forgoes_pipeline(self) -> bool:
+        """Whether the GPUs could work on a prompt in a pipeline, but for what one lends another."""
+        if not lends(self.launch):
+            return False
+        model, devices = self.ledger.model, self.ledger.devices[: self.ledger.placement.n_gpu]
+        return place(model, without_loans(self.launch), devices).pipeline_parallel
 
     @property
     def pair(self) -> tuple[str, str]:

@@ -79,6 +79,11 @@ class Choice:
         return self._explained.costs
 
     @property
+    def pipeline(self) -> bool:
+        """Whether several GPUs read a prompt in a pipeline."""
+        return self.ledger.placement.pipeline_parallel
+
+    @property
     def binds(self) -> Binds | None:
         """What keeps the choice of a plan from holding more."""
         return self._explained.binds
@@ -238,7 +243,7 @@ def _steps_down(
 ) -> tuple[Choice, ...]:
     return tuple(
         replace(_choice(search, rung.candidate, results, silent=True), step=rung.step.reason)
-        for rung in ladder(search, chosen)
+        for rung in ladder(search.of(chosen.launch), chosen)
     )
 
 
@@ -276,6 +281,7 @@ def _explanation(
     *,
     counted: bool,
 ) -> Explanation:
+    search = search.of(candidate.launch)
     found = costs(search, candidate, speed, results) if counted else ()
     return Explanation(
         why=reasons(search, candidate, speed, found),

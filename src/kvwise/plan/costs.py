@@ -109,8 +109,8 @@ def _decisions(search: Search, chosen: Candidate) -> Iterator[tuple[str, Phrase,
             change(launch, n_ubatch=_USUAL_UBATCH, n_batch=max(launch.n_batch, _USUAL_UBATCH)),
         )
     named = launch.override_tensor if "override_tensor" in search.fixed else ()
-    if launch.n_cpu_moe or launch.override_tensor != named:
-        away = count_on_host(chosen.ledger)
+    away = count_on_host(chosen.ledger)
+    if away and (launch.n_cpu_moe or launch.override_tensor != named):
         yield (
             "-ncmoe",
             phrase("keeping {count} expert matrices on the host", count=away),

@@ -33,8 +33,8 @@ class Purpose:
 
 
 _BALANCED = (
-    "resident", "on_gpu", "enough", "quick", "aside", "quality", "fast", "ubatch", "context",
-    "swift", "frugal",
+    "resident", "on_gpu", "enough", "quick", "aside", "quality", "fast", "ubatch", "pipelined",
+    "context", "swift", "frugal",
 )  # fmt: skip
 
 PURPOSES: dict[str, Purpose] = {

@@ -6,24 +6,21 @@ closes in on the edge, then steps over it to see whether a longer context fits a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from kvwise.launch import Launch
-from kvwise.memory.backends import kind_of
 from kvwise.options import change
-from kvwise.plan.candidate import CELLS, Candidate, lefts, missing, slack_of
+from kvwise.plan.candidate import CELLS, Candidate, slack_of
 from kvwise.plan.edge import edge
-from kvwise.plan.experts import fields_of, on_host, packed, without_one
+from kvwise.plan.experts import fields_of, without_one
+from kvwise.plan.lend import lends
 from kvwise.plan.offload import Level
 from kvwise.plan.order import ABOUT
+from kvwise.plan.packing import by_matrices, refilled, with_last_layers
 from kvwise.plan.search import Search
-from kvwise.plan.split import one_moved
-from kvwise.units import MIB
 
-_COPIES = 1.5  # of the largest matrix on the host: more to compute in could be less
-_LESS = 0.995
-_ROOM = 256 * MIB
-_TRIES = 3  # a compute buffer can grow when another matrix is on the host
+_LONGER = 1.02  # a hair more context is no reason for a command line that is less plain
 _STEPS_BEYOND = 2  # how far to look past the edge for a context that fits after all
 
 
@@ -105,12 +102,34 @@ def _weakest_fits(search: Search, least: int) -> bool:
 def _whole(search: Search, launch: Launch, least: int, most: int) -> Iterator[Candidate]:
     """Everything on the GPUs: on all of them, or on fewer that are enough."""
     level = search.levels[0]
-    for seat in search.seats:
-        found = longest(search, change(launch, **level, **seat), level, least, most)
+    for number, seat in enumerate(search.seats):
+        placed = change(launch, **level, **seat)
+        found = longest(search, placed, level, least, most)
+        if number == 0 and search.lender and _may_pay(search, found):
+            held = _worth_lending(search, found.slot_tokens) if found else least
+            lent = longest(search.lender, placed, level, min(held, most), most)
+            if lent and lends(lent.launch):
+                yield lent
         if found:
             yield found
             if _longer_is_better(search):
                 least = max(least, min(found.slot_tokens, most))  # fewer GPUs must hold as much
+
+
+def _may_pay(search: Search, found: Candidate | None) -> bool:
+    """Whether a layer that two GPUs share can buy what is missing: context, or that it fits."""
+    if found is None:
+        return True
+    order = search.goal.terms.order
+    longer = "context" in order and order[:2] != ("resident", "fast")
+    return longer and found.slot_tokens < search.most
+
+
+def _worth_lending(search: Search, held: int) -> int:
+    """Tokens that make a command line with `-ot` worth it, where a plain one holds so many."""
+    if search.goal.terms.order[0] == "context":
+        return held + CELLS
+    return math.ceil(held * _LONGER)
 
 
 def _longer_is_better(search: Search) -> bool:
@@ -210,125 +229,12 @@ def first_level(search: Search, launch: Launch, tokens: int) -> Candidate | None
     if most is None or most < 0:
         if _host_is_too_small(search, at, last):
             return None
-        found = _by_matrices(search, at(0))
+        found = by_matrices(search, at(0))
         if found is not None:
-            return _away(search, found)
+            return with_last_layers(search, found)
         first = edge(left, last, 0, rough)
     found = search.fitting(at(first), steps[first])
-    return _packed(search, found) if found and first else found
-
-
-def _by_matrices(search: Search, launch: Launch) -> Candidate | None:
-    """The launch with so many expert matrices on the host that the one GPU is full; None where
-    there are several, or experts alone do not make enough room.
-
-    What is left with a guess of the compute buffers says which; its ledger corrects the guess.
-    """
-    if len(search.devices) != 1 or {"n_cpu_moe", "override_tensor"} & set(search.fixed):
-        return None
-    bare = search.ledgers.bare(launch)
-    if bare is None or not search.model.n_expert:
-        return None
-    away = change(launch, n_cpu_moe=1)  # computes about as much as what is sought
-    host = packed(bare, lefts(bare, search.ledgers.guess(away, bare.context.n_ctx)))
-    best: Candidate | None = None
-    for _ in range(_TRIES + 1):
-        if host is None:
-            break
-        level = {**search.levels[0], **fields_of(search.model, host)}
-        found = search.fitting(change(launch, **level), level)
-        ledger = search.ledger(change(launch, **level))
-        if ledger is None or (best and found and found.host_read >= best.host_read):
-            break
-        best = found or best
-        if best and not found:
-            break
-        host = packed(ledger, lefts(ledger))
-    return best
-
-
-def _packed(search: Search, found: Candidate) -> Candidate:
-    """The candidate with other expert matrices on the host, where that fills the GPUs better."""
-    if {"n_cpu_moe", "override_tensor"} & set(search.fixed):
-        return found
-    better = _filled(search, found, lefts(found.ledger)) or found
-    return _away(search, _shifted(search, better if better.host_read < found.host_read else found))
-
-
-def _shifted(search: Search, found: Candidate) -> Candidate:
-    """The candidate with a layer more on a GPU that has all of its experts and room to spare: not
-    the whole layer fits there, but some of its matrices do."""
-    if not search.splits_freely or not found.launch.tensor_split:
-        return found
-    away, left = on_host(found.ledger), lefts(found.ledger)
-    least = min((each.nbytes for rows in away.values() for each in rows), default=0)
-    for moved, taker in one_moved(found.launch):
-        if taker in away or not least or left[taker] < least:
-            continue
-        bare = search.ledgers.bare(moved)
-        work = [line.compute_bytes for line in found.ledger.lines]
-        host = packed(bare, lefts(bare, work)) if bare else None
-        if host is None:
-            continue
-        level = {**found.level, **fields_of(search.model, host)}
-        launch = change(found.launch, **level, tensor_split=())
-        better = search.fitting(launch, level)
-        if better is not None and better.host_read < found.host_read:
-            return _filled(search, better, lefts(better.ledger)) or better
-    return found
-
-
-def _away(search: Search, found: Candidate) -> Candidate:
-    """The candidate with matrices of the last layers on the host, where that buys much.
-
-    A GPU that takes over large batches computes in copies of what lies on the host; with the last
-    layers there instead of the first they can take up far less.
-    """
-    if not search.last_layers_pay or not _copies_much(found):
-        return found
-    left = lefts(found.ledger)
-    other = _filled(search, found, left, last=True)
-    if other is not None and min(lefts(other.ledger)) > min(left):
-        other = _filled(search, other, lefts(other.ledger), last=True) or other
-    search.last_layers_pay = other is not None and _worthwhile(other, found)
-    return other if other is not None and search.last_layers_pay else found
-
-
-def _filled(
-    search: Search, found: Candidate, left: Sequence[int], *, last: bool = False
-) -> Candidate | None:
-    """The candidate with the matrices on the host that fill what is `left`, if that fits."""
-    for _ in range(_TRIES):
-        host = packed(found.ledger, left, last=last)
-        if host is None:
-            return None
-        level = {**found.level, **fields_of(search.model, host)}
-        launch = change(found.launch, **level)
-        better = search.fitting(launch, level)
-        if better is not None:
-            return better
-        ledger = search.ledger(search.settled(launch))
-        short = missing(ledger) if ledger else 0
-        left = [each - short - 1 for each in left]
-    return None
-
-
-def _worthwhile(other: Candidate, plain: Candidate) -> bool:
-    """Whether the last layers on the host buy enough for a command line that is less plain."""
-    if other.host_read > plain.host_read:
-        return False
-    room = min(lefts(other.ledger)) - min(lefts(plain.ledger))
-    return other.host_read < plain.host_read * _LESS or room > _ROOM
-
-
-def _copies_much(found: Candidate) -> bool:
-    """Whether a GPU computes in more than about one copy of the largest matrix on the host."""
-    away = on_host(found.ledger)
-    return any(
-        found.ledger.lines[home].compute_bytes > _COPIES * max(each.nbytes for each in rows)
-        for home, rows in away.items()
-        if kind_of(found.ledger.devices[home]).op_offload_batch
-    )
+    return refilled(search, found) if found and first else found
 
 
 def _host_is_too_small(search: Search, at: Callable[[int], Launch], last: int) -> bool:
@@ -353,6 +259,7 @@ def polished(search: Search, found: Candidate) -> Candidate:
     Edges were sought one at a time; a step of layers can fit where the context ended, and the
     other way round.
     """
+    search = search.of(found.launch)
     better: Candidate | None = found
     while better is not None:
         found = better
@@ -361,7 +268,7 @@ def polished(search: Search, found: Candidate) -> Candidate:
         if above is not None:
             better = search.fitting(*above)
         if better is None and above is not None:
-            filled = _packed(search, found)
+            filled = refilled(search, found)
             better = filled if filled is not found else None
         grows = search.goal.terms.grow and found.slot_tokens < search.most
         if better is None and "n_ctx" not in search.fixed and grows:

@@ -86,6 +86,7 @@ _VALUE: dict[str, Callable[[Candidate, _Field], float]] = {  # larger is better
     "swift": lambda each, _: -each.gpu_seconds,
     "quality": lambda each, field: -field.grades.rank(each.pair),
     "plain": lambda each, _: each.quality == "lossless",
+    "pipelined": lambda each, _: not each.forgoes_pipeline,
     "ubatch": lambda each, field: -field.ubatches.index(each.launch.n_ubatch),
     "frugal": lambda each, _: -(each.gpu_bytes or each.all_bytes),
 }
@@ -105,16 +106,20 @@ def alternatives(  # noqa: PLR0917  (what `best` takes, and how many)
     """
     alike: dict[object, Candidate] = {}
     for each in candidates:
-        kind = (each.pair, each.host_read)
+        kind = _kind(each)
         both = [each, *([alike[kind]] if kind in alike else [])]
         alike[kind] = best(both, goal, ubatches, grades)
-    alike.pop((chosen.pair, chosen.host_read), None)
+    alike.pop(_kind(chosen), None)
     others = [
         each
         for each in alike.values()
         if not any(_beats(_values(other), _values(each)) for other in (chosen, *alike.values()))
     ]
     return sorted(others, key=lambda one: (one.host_read, -one.slot_tokens))[:most]
+
+
+def _kind(candidate: Candidate) -> object:
+    return candidate.pair, candidate.host_read, candidate.forgoes_pipeline
 
 
 def fewest(candidates: Sequence[Candidate], chosen: Candidate) -> Candidate:
@@ -133,7 +138,12 @@ def fewest(candidates: Sequence[Candidate], chosen: Candidate) -> Candidate:
 
 
 def _values(candidate: Candidate) -> tuple[float, ...]:
-    return (candidate.slot_tokens, -CLASSES.index(candidate.quality), -candidate.host_read)
+    return (
+        candidate.slot_tokens,
+        -CLASSES.index(candidate.quality),
+        -candidate.host_read,
+        -candidate.forgoes_pipeline,
+    )
 
 
 def _beats(one: Sequence[float], other: Sequence[float]) -> bool:

@@ -22,6 +22,7 @@ from kvwise.options import change
 from kvwise.plan.asking import Account, Ledgers
 from kvwise.plan.candidate import CELLS, Candidate, missing, slack_of
 from kvwise.plan.goal import Goal
+from kvwise.plan.lend import lends, without_loans
 from kvwise.plan.offload import Level, all_on_gpus, is_full, levels
 from kvwise.plan.quality import PAIRS, PAIRS_WITHOUT_FLASH, SOURCED, Grades, meets
 from kvwise.plan.speed.work import work
@@ -52,6 +53,7 @@ class Search:
     grades: Grades = field(default=SOURCED)
     asked: Ledgers | None = None  # what another request about the same machine found
     unified: bool = False  # slots share one cache because the engine refuses separate ones
+    lends: bool = False  # a layer may be shared by two GPUs (`lend.py`)
     _read: dict[object, int] = field(default_factory=dict)
     found_any: bool = False  # a launch was taken by the engine, whether it fits or not
     closest: int | None = None  # fewest bytes by which a launch missed
@@ -66,7 +68,19 @@ class Search:
 
     @cached_property
     def splits(self) -> Splits:
-        return Splits(self.ledgers)
+        return Splits(self.ledgers, self.lends)
+
+    @cached_property
+    def lender(self) -> Search | None:
+        """The same request where two GPUs may share a layer; None where nothing allows it."""
+        placed = "override_tensor" in self.fixed or self.base.override_tensor
+        if not self.splits_freely or placed:
+            return None
+        return replace(self, lends=True, asked=self.ledgers)
+
+    def of(self, launch: Launch) -> Search:
+        """The search that a launch came from."""
+        return (self.lender or self) if lends(launch) else self
 
     @property
     def refusals(self) -> Sequence[Refused]:
@@ -232,6 +246,8 @@ class Search:
 
     def settled(self, launch: Launch) -> Launch:
         """The launch with the best split over several GPUs."""
+        if self.lends:
+            launch = without_loans(launch)
         return self.splits.exact(launch) if self.splits_freely else launch
 
     def ledger(self, launch: Launch) -> Ledger | None:
@@ -256,9 +272,13 @@ class Search:
 
     def rough_slack(self, launch: Launch, *, gpus: bool = False) -> int | None:
         """The same by the compute buffers seen so far."""
-        if self.splits_freely:
-            launch = self.splits.rough(launch)
-        return self.ledgers.rough_slack(launch, gpus=gpus)
+        if not self.splits_freely:
+            return self.ledgers.rough_slack(launch, gpus=gpus)
+        launch = self.splits.rough(without_loans(launch) if self.lends else launch)
+        bare = self.ledgers.bare(launch)
+        if bare is None:
+            return None
+        return self.splits.slack(bare, self.ledgers.guess(launch, bare.context.n_ctx), gpus=gpus)
 
     def _surely_misses(self, launch: Launch, *, gpus: bool = False) -> int | None:
         """A guess of what is missing where that something is needs no graph; None = it may fit."""
@@ -267,7 +287,7 @@ class Search:
             return None
         rough = self.rough_slack(launch, gpus=gpus)
         known = self.ledgers.known_near(launch, bare.context.n_ctx)
-        missed = slack_of(bare, gpus=gpus)
+        missed = self.splits.slack(bare, gpus=gpus)
         if missed < (-_LAYERS_APART if self.splits_freely else 0):
             return min(missed, missed if rough is None else rough)
         if not known or rough is None or rough >= -_CLEARLY:
@@ -277,6 +297,7 @@ class Search:
     def barest(self, launch: Launch) -> Ledger | None:
         """The ledger without compute buffers, split as is best without them."""
         if self.splits_freely:
+            launch = without_loans(launch) if self.lends else launch
             launch = self.splits.rough(launch, computing=False)
         return self.ledgers.bare(launch)
 

@@ -20,7 +20,8 @@ from kvwise.memory.roles import role_of
 from kvwise.memory.weights import Weights, weigh
 from kvwise.options import change
 from kvwise.plan.asking import Ledgers
-from kvwise.plan.candidate import slack_of
+from kvwise.plan.candidate import lefts, slack_of
+from kvwise.plan.lend import balanced, lending, may_lend, without_loans
 from kvwise.units import MIB
 
 _ROUNDS = 3  # ledgers asked for one split: a compute buffer moves hardly any layer
@@ -37,8 +38,9 @@ class Splits:
     """The best split of each launch, found once."""
 
     ledgers: Ledgers
+    lends: bool = False  # may matrices of one layer lie on another GPU than the layer
     _exact: dict[Launch, Launch] = field(default_factory=dict)
-    _fitted: dict[Launch, tuple[float, ...]] = field(default_factory=dict)
+    _fitted: dict[Launch, Launch] = field(default_factory=dict)
     _weighed: Weighed = field(default_factory=dict)
 
     def rough(self, launch: Launch, *, computing: bool = True) -> Launch:
@@ -60,8 +62,8 @@ class Splits:
 
     def known(self, launch: Launch) -> Launch | None:
         """The launch with the split that fitted last at another context, if that may fit here."""
-        counts = self._fitted.get(_of_any_length(launch))
-        split = change(launch, tensor_split=counts) if counts else None
+        fitted = self._fitted.get(_of_any_length(launch))
+        split = change(fitted, n_ctx=launch.n_ctx) if fitted else None
         bare = self.ledgers.bare(split) if split else None
         if split is None or bare is None:
             return None
@@ -82,8 +84,16 @@ class Splits:
             return None
         left = slack_of(ledger)
         if left >= 0 and ledger.placement.n_gpu > 1:
-            self._fitted[_of_any_length(split)] = split.tensor_split
+            self._fitted[_of_any_length(split)] = split
         return left
+
+    def slack(self, ledger: Ledger, work: Sequence[int] = (), *, gpus: bool = False) -> int:
+        """Bytes left on the tightest line, with what one layer may lend where that is allowed."""
+        left = slack_of(ledger, work, gpus=gpus)
+        if left >= 0 or not self.lends or not may_lend(ledger):
+            return left
+        _, rooms = balanced(ledger, lefts(ledger, work))
+        return min(rooms[:-1] if gpus else rooms)
 
     def _settled(self, launch: Launch) -> Launch:
         tried: dict[Launch, int] = {}
@@ -96,8 +106,7 @@ class Splits:
             tried[split] = left
             if left >= 0 or ledger.placement.n_gpu < 2:
                 return split
-            pairs = zip(ledger.lines, bare.lines, strict=True)
-            work = [line.total_bytes - without.total_bytes for line, without in pairs]
+            work = _work(ledger, bare)
             split = _shared(launch, bare, work, self._weighed)
             after = self.ledgers.bare(split)
             if after is None or slack_of(after, work) < -_NEARLY:
@@ -110,7 +119,27 @@ class Splits:
             if left is not None:
                 tried[known] = left
         best = max(tried, key=lambda each: tried[each])
+        if self.lends:
+            return self._lending(best)
         return self._beside(best, tried[best]) if -_CLOSE < tried[best] < 0 else best
+
+    def _lending(self, split: Launch) -> Launch:
+        """The split with matrices lent to a GPU with room, if that fits or misses by less."""
+        best, most = split, self._left(split)
+        bare = self.ledgers.bare(split)
+        while most is not None and most < 0 and bare is not None and may_lend(bare):
+            whole, beside = self.ledgers.whole(best), self.ledgers.bare(best)
+            if whole is None or beside is None:
+                break
+            loans, rooms = balanced(bare, lefts(bare, _work(whole, beside)))
+            lent = lending(split, bare, loans)
+            if lent == best or min(rooms) < -_NEARLY:
+                break
+            left = self._left(lent)
+            if left is None or left <= most:
+                break
+            best, most = lent, left
+        return best
 
     def _beside(self, split: Launch, left: int) -> Launch:
         """A split with single layers moved to a neighbour, if that fits or misses by less."""
@@ -132,8 +161,14 @@ class Splits:
         return split
 
 
+def _work(whole: Ledger, bare: Ledger) -> list[int]:
+    """Compute bytes of each line."""
+    pairs = zip(whole.lines, bare.lines, strict=True)
+    return [line.total_bytes - without.total_bytes for line, without in pairs]
+
+
 def _of_any_length(split: Launch) -> Launch:
-    return change(split, n_ctx=0, tensor_split=())
+    return change(without_loans(split), n_ctx=0, tensor_split=())
 
 
 def one_moved(split: Launch) -> Iterator[tuple[Launch, int]]:

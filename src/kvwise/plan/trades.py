@@ -23,6 +23,8 @@ class Offer(Protocol):
     @property
     def quality(self) -> str: ...
     @property
+    def pipeline(self) -> bool: ...
+    @property
     def speed(self) -> Speed: ...
 
 
@@ -117,9 +119,19 @@ def _hair(value: float) -> float:
     return abs(value) * _ALIKE
 
 
+def _pipeline(chosen: Offer, other: Offer) -> Iterator[Phrase]:
+    if chosen.pipeline and not other.pipeline and not other.speed.read_bytes_host:
+        yield phrase("the GPUs do not read a prompt in a pipeline: long prompts take longer")
+
+
 def trades(chosen: Offer, other: Offer) -> Phrase:
     """What an alternative gives and takes against the choice."""
-    parts = [*_context(chosen, other), *_quality(chosen, other), *_speed(chosen, other)]
+    parts = [
+        *_context(chosen, other),
+        *_quality(chosen, other),
+        *_speed(chosen, other),
+        *_pipeline(chosen, other),
+    ]
     if not parts:
         return phrase("as the choice, by another way")
     said = parts[0]

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from kvwise.memory.reasons import beyond_training
+from kvwise.options.kinds import OVERRIDES
 from kvwise.plan.binds import Binds
 from kvwise.plan.candidate import CELLS, Candidate, lefts
 from kvwise.plan.costs import Cost
 from kvwise.plan.experts import matrices, on_host
+from kvwise.plan.lend import lends
 from kvwise.plan.reuse import reuse
 from kvwise.plan.search import Search
 from kvwise.plan.speed import Speed
@@ -37,6 +39,7 @@ def reasons(
     """
     return (
         *_placement(search, chosen),
+        *_shared(chosen),
         *_whole(search, chosen),
         *_types(chosen),
         *(cost.sentence for cost in found),
@@ -85,6 +88,17 @@ def _placement(search: Search, chosen: Candidate) -> Iterator[Phrase]:
             names=names,
             size=show(chosen.host_read),
         )
+
+
+def _shared(chosen: Candidate) -> Iterator[Phrase]:
+    """That a layer is shared by two GPUs, and what that costs."""
+    if lends(chosen.launch):
+        yield phrase(
+            "one layer is shared by two GPUs (-ot {pairs}): neither has room for all of it",
+            pairs=OVERRIDES.write(chosen.launch.override_tensor),
+        )
+    if chosen.forgoes_pipeline:
+        yield phrase("the GPUs do not read a prompt in a pipeline: long prompts take longer")
 
 
 def _whole(search: Search, chosen: Candidate) -> Iterator[Phrase]:
