@@ -14,6 +14,7 @@ _STEPS = 2  # below enough, contexts are compared in half powers of two
 ABOUT = 1.02
 """So much more from the host is less than one layer of most models: it may buy context."""
 
+_FOR_ENOUGH = 1.05  # and so much where it buys what the goal calls enough
 _HARDLY_SLOWER = 1.15  # this much more read from the host is worth a better cache
 
 
@@ -24,13 +25,15 @@ class _Field:
     `plain`: fewest bytes per token from the host with the best cache types, or with everything on
     the GPUs in any. A smaller cache may spend what it frees on context instead of layers, but never
     gives up a layer for it, nor does a longer context where a smaller cache keeps all of them.
-    `fastest`: fewest bytes of all that reach as much of the goal as can be reached so.
+    `fastest`: fewest bytes of all that reach as much of the goal as can be reached so. `about`: how
+    many times `plain` is about as much.
     """
 
     goal: Goal
     ubatches: Sequence[int]
     grades: Grades
     plain: int
+    about: float = ABOUT
     fastest: int = 0
 
 
@@ -44,7 +47,10 @@ def best(
     near = [each for each in candidates if _resident(each)] or candidates
     first = min(grades.rank(each.pair) for each in near)
     plain = min(each.host_read for each in near if each.full or grades.rank(each.pair) == first)
-    field = _Field(goal, ubatches, grades, plain)
+    enough = any(
+        each.slot_tokens >= goal.nearly for each in near if each.host_read <= plain * ABOUT
+    )
+    field = _Field(goal, ubatches, grades, plain, ABOUT if enough else _FOR_ENOUGH)
     reaching = [(_on_gpu(each, field), _enough(each, field)) for each in near]
     fastest = min(
         each.host_read
@@ -68,7 +74,7 @@ def _resident(candidate: Candidate) -> bool:
 
 
 def _on_gpu(candidate: Candidate, field: _Field) -> float:
-    return 0 if candidate.host_read <= field.plain * ABOUT else -candidate.host_read
+    return 0 if candidate.host_read <= field.plain * field.about else -candidate.host_read
 
 
 def _quick(candidate: Candidate, field: _Field) -> float:
