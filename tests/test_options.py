@@ -469,3 +469,14 @@ def test_a_changed_launch_for_embeddings_is_what_its_command_line_gives(tool: st
         assert launch.n_batch == launch.n_outputs_max == n_ubatch
         if tool == SERVER:  # llama-cli has no flag for it
             assert read(to_argv(launch), tool=tool).launch == launch
+
+
+def test_a_remote_server_is_named_before_what_names_its_devices() -> None:
+    """llama.cpp looks -dev and -ot up as it reads them."""
+    line = ["-dev", "RPC0", "-ot", "ffn_up=RPC0[1.2.3.4:5]", "-t", "8", "--rpc", "1.2.3.4:5"]
+    launch = read(line).launch
+    words = to_argv(launch)
+    assert words.index("--rpc") < min(words.index("-dev"), words.index("-ot"))
+    assert words[words.index("--rpc") + 1] == "1.2.3.4:5"
+    assert read(words).launch == replace(launch, extra=read(words).launch.extra)
+    assert sorted(read(words).launch.extra) == sorted(launch.extra)

@@ -29,7 +29,7 @@ from kvwise.launch import Launch
 from kvwise.memory.account import account
 from kvwise.memory.ledger import Ledger
 from kvwise.memory.parts.companions import NONE, Companions
-from kvwise.memory.placement import buffer_name, select
+from kvwise.memory.placement import buffer_name, override_names, select
 from kvwise.options import asked as asked_for
 
 How = Literal["embedded", "fit", "server"]
@@ -209,6 +209,7 @@ class _Asking:
             devices=() if self.devices else ("none",),
             main_gpu=main_gpu,
             draft_devices=_stand_in_names(self.launch.draft_devices, self.devices),
+            override_tensor=_stand_in_buffers(self.launch.override_tensor, self.devices),
         )
 
 
@@ -235,6 +236,15 @@ def _stand_in_names(names: Sequence[str], devices: Sequence[Device]) -> tuple[st
             )
         found.append(name if name.lower() == "none" else f"RPC{known.index(name.lower())}")
     return tuple(found)
+
+
+def _stand_in_buffers(
+    pairs: Sequence[tuple[str, str]], devices: Sequence[Device]
+) -> tuple[tuple[str, str], ...]:
+    """`-ot` with the number of each GPU among those that the model uses."""
+    numbers = {name: f"VGPU{number}" for number, name in enumerate(override_names(devices))}
+    numbers |= {buffer_name(each): f"VGPU{number}" for number, each in enumerate(devices)}
+    return tuple((pattern, numbers.get(buffer, buffer)) for pattern, buffer in pairs)
 
 
 def _asking(

@@ -215,6 +215,23 @@ class TestVirtual:
         assert shown
         assert [settings(step["argv"]) for step in run["ladder"]][: len(shown)] == shown
 
+    def test_two_cards_share_a_layer(self) -> None:
+        """A pattern names a remote card as the engine does, behind the `--rpc` that it needs."""
+        with VirtualDevices([VirtualGPU(130 * MIB, 130 * MIB)] * 2, (5,)) as server:
+            wanted = ("--goal", "max-context", "--never-offload", "--min-quality", "lossless")
+            line = (str(smollm2()), "--rpc", server.endpoint, *wanted, "-ub", "512",
+                    "--reserve", "0", *quick())  # fmt: skip
+            with Running("--engine", str(folder() / "llama-server"), *line) as running:
+                running.until("ready", LOAD_S)
+                running.send(signal.SIGTERM)
+                assert running.wait() == 0
+            assert not running.named("step")
+            argv = running.named("start")[0]["argv"]
+            assert argv[argv.index("-ot") + 1].endswith(f"=RPC0[{server.endpoint}]")
+            taken = [sum(one.size for one in server.allocations if one.granted and one.device == n)
+                     for n in (0, 1)]  # fmt: skip
+            assert all(120 * MIB < size <= 130 * MIB for size in taken)
+
     def test_a_whole_command_keeps_what_was_fixed(self) -> None:
         line = ("-m", str(smollm2()), "-c", "8192", "-ngl", "99", "-fit", "off")
         running, _ = self.run(120 * MIB, *line)

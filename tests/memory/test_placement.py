@@ -13,7 +13,15 @@ from kvwise.device import Device, Host
 from kvwise.errors import Refused, UsageError
 from kvwise.gguf.shape import header_of_shape
 from kvwise.launch import Launch
-from kvwise.memory.placement import HOST, Placement, place, select, split_points
+from kvwise.memory.account import account
+from kvwise.memory.placement import (
+    HOST,
+    Placement,
+    override_names,
+    place,
+    select,
+    split_points,
+)
 from kvwise.units import GIB
 
 MODEL = describe(header_of_shape("12x8x64"))
@@ -104,3 +112,22 @@ def test_devices_come_in_order_and_nothing_is_lost(asked: int, shares: list[floa
     if any(share > 1e-30 for share in shares):
         empty = {i for i, share in enumerate(shares) if not share}
         assert not empty & set(where)
+
+
+def test_what_an_override_calls_a_remote_device() -> None:
+    """By its number at its endpoint, whatever its number among all (ggml-rpc.cpp)."""
+    there = [
+        Device(name, "rpc", GIB, GIB, index=index)
+        for index, name in enumerate(["1.1.1.1:50", "1.1.1.1:50", "2.2.2.2:50"])
+    ]
+    devices = (*there, *gpus(8, kind="cuda"))
+    assert override_names(devices) == (
+        "RPC0[1.1.1.1:50]", "RPC1[1.1.1.1:50]", "RPC0[2.2.2.2:50]", "CUDA0",
+    )  # fmt: skip
+    weights = []
+    for name in ("RPC0[2.2.2.2:50]", "RPC2"):
+        launch = Launch(n_ctx=256, override_tensor=((r"blk\.0\.ffn_", name),))
+        weights.append([line.weights_bytes for line in account(MODEL, launch, devices).lines])
+    assert weights[0] == weights[1]
+    with pytest.raises(UsageError, match="not there"):
+        account(MODEL, Launch(override_tensor=(("ffn", "RPC1[2.2.2.2:50]"),)), devices)

@@ -37,7 +37,7 @@ class Run:
     warmup: bool = True
     exact: bool = True  # --fit off, no prompt cache in host memory
     checkpoints: bool = True  # False: no batch is cut so that a checkpoint can be made there
-    special: tuple[str, ...] = ()  # more flags of a binary
+    special: tuple[str, ...] = ()  # more flags of a binary, before all others
 
 
 def check(launch: Launch) -> None:
@@ -76,7 +76,9 @@ def server_argv(engine: Engine, model: str, launch: Launch, run: Run) -> list[st
             words += [flag, str(getattr(launch, field))]
     if launch.kv_unified and "kv_unified" not in said:
         words.append("-kvu")
-    words += ["--host", run.host, "--port", str(run.port), "-lv", str(VERBOSITY)]
+    words += ["--host", run.host, "--port", str(run.port)]
+    if "--verbosity" not in run.special:
+        words += ["-lv", str(VERBOSITY)]
     if run.exact:
         words += _known(engine, ["--cache-ram", "0"])
     if not run.checkpoints:
@@ -85,7 +87,7 @@ def server_argv(engine: Engine, model: str, launch: Launch, run: Run) -> list[st
         words += ["-t", str(run.threads)]
     if not run.warmup:
         words.append("--no-warmup")
-    return [engine.path, *for_build(engine, words), *run.special]
+    return [engine.path, *run.special, *for_build(engine, words)]  # -ot knows what --rpc named
 
 
 def _fields(words: list[str]) -> set[str]:

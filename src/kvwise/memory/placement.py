@@ -68,6 +68,19 @@ def buffer_name(device: Device) -> str:
     return f"{kind_of(device).prefix}{device.index}"
 
 
+def override_names(devices: Sequence[Device]) -> tuple[str, ...]:
+    """What `-ot` calls the buffers of the devices that an engine uses: as the devices are called,
+    but a remote one by its number at its endpoint. Source: ggml-rpc.cpp, b10605."""
+    found = []
+    for device in devices:
+        name = buffer_name(device)
+        if device.kind == "rpc":
+            there = sorted(each.index for each in devices if each.name == device.name)
+            name = f"RPC{there.index(device.index)}[{device.name}]"
+        found.append(name)
+    return tuple(found)
+
+
 def _named(name: str, devices: Sequence[Device]) -> Device:
     for device in devices:
         if name.lower() in {buffer_name(device).lower(), device.name.lower()}:

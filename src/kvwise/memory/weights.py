@@ -9,7 +9,7 @@ Source: src/llama-model.cpp load_tensors, src/llama-model-loader.cpp get_mapping
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
@@ -22,7 +22,7 @@ from kvwise.memory import repack
 from kvwise.memory.backends import kind_of
 from kvwise.memory.loader import CPU, Load, Rules, Shelf, Spot, rope_layers, shelf
 from kvwise.memory.patterns import compiled
-from kvwise.memory.placement import HOST, Placement, buffer_name
+from kvwise.memory.placement import HOST, Placement, buffer_name, override_names
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,8 @@ def _rules(
     kinds = tuple(kind_of(device) for device in devices)
     names = tuple(buffer_name(device) for device in devices)
     asked, n_cpu_moe = overrides
-    rows = [(compiled(text), _target(target, names)) for text, target in asked]
+    known = dict(zip((*override_names(devices), *names), (*names, *names), strict=True))
+    rows = [(compiled(text), _target(target, names, known)) for text, target in asked]
     return Rules(
         kinds=kinds,
         names=names,
@@ -173,14 +174,15 @@ def _maps(spot: Spot, rules: Rules) -> bool:
     return rules.kinds[spot.device].maps_host
 
 
-def _target(name: str, names: tuple[str, ...]) -> Spot | None:
+def _target(name: str, names: tuple[str, ...], known: Mapping[str, str]) -> Spot | None:
+    """Where an override puts what it hits; None = the host. `known`: its words -> buffer."""
     if name.upper() == CPU:
         return None
-    if name in names:
-        return Spot(names.index(name), name)
+    if name in known:
+        return Spot(names.index(known[name]), known[name])
     raise UsageError(
         "-ot names the buffer {name!r}, which is not there",
         hint="buffers here: {known}",
         name=name,
-        known=", ".join((CPU, *names)),
+        known=", ".join(dict.fromkeys((CPU, *known))),
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from itertools import islice
 from typing import Any
 
 from kvwise.errors import UsageError
@@ -22,6 +23,9 @@ _TOGETHER = {  # fields that are written by hand below
 }  # fmt: skip
 
 
+_REMOTE = ("--rpc", "-rpc")
+
+
 def defaults(tool: str, build: str = ZOO_BUILD) -> Launch:
     """What `tool` does when it is given nothing."""
     return read((), tool=tool, build=build).launch
@@ -34,7 +38,8 @@ def to_argv(launch: Launch, *, ours: bool = False) -> list[str]:
     options are added, so that `Launch.parse` gives the same launch back.
     """
     words = _identity(launch) if ours else []
-    words += _models(launch) + _context(launch)
+    remote, extra = _remote_first(launch.extra)
+    words += _models(launch) + remote + _context(launch)
     base = defaults(launch.tool, launch.build)
     for field in fields(Launch):
         value = getattr(launch, field.name)
@@ -43,7 +48,23 @@ def to_argv(launch: Launch, *, ours: bool = False) -> list[str]:
     words += _load_mode(launch)
     if launch.fit != base.fit and launch.tool != BENCH:
         words += _spell(launch, "fit", launch.fit)
-    return words + (_own(launch) if ours else []) + list(launch.extra)
+    return words + (_own(launch) if ours else []) + extra
+
+
+def _remote_first(extra: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(`--rpc` and its value, the rest): `-dev` and `-ot` know no device that is named behind them.
+
+    Source: parse_device_list and parse_tensor_buffer_overrides, common/arg.cpp, b10605.
+    """
+    remote: list[str] = []
+    rest: list[str] = []
+    words = iter(extra)
+    for word in words:
+        if word in _REMOTE:
+            remote += [word, *islice(words, 1)]
+        else:
+            rest.append(word)
+    return remote, rest
 
 
 def to_env(launch: Launch, *, ours: bool = False) -> tuple[dict[str, str], list[str]]:

@@ -17,7 +17,7 @@ from itertools import combinations
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory.ledger import Ledger
-from kvwise.memory.placement import buffer_name
+from kvwise.memory.placement import override_names
 from kvwise.options import change
 
 _MATRIX = re.compile(r"^blk\.(\d+)\.(ffn_(?:up|gate|gate_up|down)(?:_exps)?)\.")
@@ -87,9 +87,9 @@ def _sizes(model: Model) -> dict[int, dict[str, int]]:
 
 def lending(launch: Launch, ledger: Ledger, loans: Sequence[Loan]) -> Launch:
     """The launch with these loans as `-ot`."""
+    names = override_names(ledger.devices)
     pairs = tuple(
-        (rf"blk\.{each.layer}\.{_either(each.parts)}\.", buffer_name(ledger.devices[each.taker]))
-        for each in loans
+        (rf"blk\.{each.layer}\.{_either(each.parts)}\.", names[each.taker]) for each in loans
     )
     return change(launch, override_tensor=(*launch.override_tensor, *pairs))
 

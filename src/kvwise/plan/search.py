@@ -74,7 +74,9 @@ class Search:
     def lender(self) -> Search | None:
         """The same request where two GPUs may share a layer; None where nothing allows it."""
         placed = "override_tensor" in self.fixed or self.base.override_tensor
-        if not self.splits_freely or placed:
+        remote = any(gpu.kind == "rpc" for gpu in self.devices)
+        fewer = 0 < len(self.base.devices) < len(self.devices)  # what -ot calls them is not known
+        if not self.splits_freely or placed or (remote and fewer):
             return None
         return replace(self, lends=True, asked=self.ledgers)
 
