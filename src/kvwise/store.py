@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Self
 
 from kvwise import paths
 from kvwise.errors import KvwiseError, UsageError
+from kvwise.oserrors import reason_for, reason_of
 from kvwise.text import Phrase, phrase, template
 
 NAME = "kvwise.db"
@@ -76,7 +77,7 @@ class Store:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or paths.data_dir() / NAME
         self._lock = threading.RLock()
-        self.read_only = ""
+        self.read_only: Phrase | str = ""
         self._make(self.path.parent)
         with self._told():
             try:
@@ -85,7 +86,7 @@ class Store:
                 if "locked" in str(error) or not _written(self.path):
                     raise
                 self._open_as_it_is()
-                self.read_only = _why_not(self.path) or str(error)
+                self.read_only = _why_not(self.path) or reason_of(error)
             else:
                 self.read_only = "" if _can_write(self.path) else _why_not(self.path)
 
@@ -122,7 +123,7 @@ class Store:
                 with closing(sqlite3.connect(place)) as there:
                     self._open(":memory:", lambda: self._fill(there))
         except OSError as error:
-            raise self._unusable(self.path, error.strerror or type(error).__name__) from error
+            raise self._unusable(self.path, reason_of(error)) from error
 
     def _fill(self, there: sqlite3.Connection) -> None:
         there.backup(self._db)
@@ -229,10 +230,10 @@ class Store:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise self._unusable(folder, error.strerror or type(error).__name__) from error
+            raise self._unusable(folder, reason_of(error)) from error
 
-    def _unusable(self, path: Path, why: str) -> StoreError:
-        full = "disk is full" in why or why == os.strerror(errno.ENOSPC)
+    def _unusable(self, path: Path, why: Phrase | str) -> StoreError:
+        full = why == reason_for(errno.ENOSPC) or "disk is full" in str(why)
         hint = "make room on its disk; what was done is kept" if full else self.hint
         return StoreError("{path} cannot be used: {why}", path=str(path), why=why, hint=hint)
 
@@ -248,7 +249,7 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
-            raise self._unusable(path or self.path, str(error)) from error
+            raise self._unusable(path or self.path, reason_of(error)) from error
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -295,7 +296,7 @@ def _can_write(path: Path) -> bool:
     return not path.exists() or os.access(path, os.W_OK)
 
 
-def _why_not(path: Path) -> str:
+def _why_not(path: Path) -> Phrase | str:
     """What keeps a database from being written, empty where it is not to be seen."""
     try:
         disk = os.statvfs(path) if hasattr(os, "statvfs") else None
@@ -304,9 +305,9 @@ def _why_not(path: Path) -> str:
         return ""
     if shut:
         whole = disk is not None and disk.f_flag & os.ST_RDONLY
-        return os.strerror(errno.EROFS if whole else errno.EACCES)
+        return reason_for(errno.EROFS if whole else errno.EACCES)
     full = disk is not None and disk.f_bavail * disk.f_frsize < _ROOM
-    return os.strerror(errno.ENOSPC) if full else ""
+    return reason_for(errno.ENOSPC) if full else ""
 
 
 def _columns(db: sqlite3.Connection) -> dict[str, list[str]]:

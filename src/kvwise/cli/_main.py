@@ -17,6 +17,7 @@ from kvwise.cli._commands import CommandFolder
 from kvwise.cli._settings import take_settings
 from kvwise.cli.output import Printer
 from kvwise.errors import Interrupted, KvwiseError, UsageError
+from kvwise.oserrors import reason_of
 from kvwise.text import template
 
 EXIT_OK, EXIT_FAILED = 0, 1
@@ -81,11 +82,11 @@ def as_kvwise_error(error: Exception) -> KvwiseError:
         case click.ClickException():
             known = _usage_error(error)
         case OSError(filename=str() as path):
-            reason = _reason(error)
+            reason = reason_of(error)
             known = KvwiseError("{path}: {reason}", path=path, reason=reason, hint=_hint(error))
         case OSError():
-            said = "the system said: {reason}"
-            known = KvwiseError(said, reason=_reason(error), hint=_hint(error))
+            reason = reason_of(error)
+            known = KvwiseError("the system said: {reason}", reason=reason, hint=_hint(error))
         case MemoryError():
             known = KvwiseError("not enough memory on this machine for the command itself")
         case _:
@@ -105,10 +106,6 @@ def _hint(error: OSError) -> str | None:
     if isinstance(error.filename, str) and paths.is_ours(Path(error.filename)):
         return template("set KVWISE_HOME to a folder that can be written")
     return None
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or type(error).__name__
 
 
 def _usage_error(error: click.ClickException) -> KvwiseError:

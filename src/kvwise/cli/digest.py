@@ -25,6 +25,7 @@ from kvwise.cli._request import (
 )
 from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
+from kvwise.oserrors import reason_of
 from kvwise.text import phrase
 
 if TYPE_CHECKING:
@@ -285,7 +286,7 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(
-            "{path} cannot be made: {why}", path=str(folder), why=error.strerror,
+            "{path} cannot be made: {why}", path=str(folder), why=reason_of(error),
             hint="--out FOLDER names another place",
         ) from error  # fmt: skip
 

@@ -16,6 +16,7 @@ from kvwise.cli._commands import command as make_command
 from kvwise.cli._request import DEVICE_OPTIONS, machine, model_of, read_launch
 from kvwise.cli.output import Printer
 from kvwise.errors import SourceError, UsageError
+from kvwise.oserrors import reason_of
 from kvwise.text import Phrase, phrase, template
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _why(name: str, error: OSError | SourceError) -> Phrase:
     """Why one file of a folder was left out."""
     if isinstance(error, SourceError):
         return error.phrase
-    return phrase("{path}: {reason}", path=name, reason=error.strerror or type(error).__name__)
+    return phrase("{path}: {reason}", path=name, reason=reason_of(error))
 
 
 def _show(printer: Printer, found: dict[str, Diagnosis], unread: dict[str, Phrase]) -> None:

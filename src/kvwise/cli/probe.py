@@ -9,6 +9,7 @@ import click
 from kvwise.cli._commands import command as make_command
 from kvwise.cli.output import Printer
 from kvwise.errors import UsageError
+from kvwise.oserrors import reason_of
 from kvwise.probe import backends
 from kvwise.probe.alone import alone
 from kvwise.probe.document import document
@@ -94,7 +95,7 @@ def _save(printer: Printer, report: Report) -> None:
     try:
         path: Any = save(report)
     except OSError as error:
-        printer.remark(phrase("not kept: {why}", why=error.strerror or str(error)), "warn")
+        printer.remark(phrase("not kept: {why}", why=reason_of(error)), "warn")
         return
     if printer.verbosity > 0:
         printer.remark(phrase("kept in {path}", path=path))

@@ -24,6 +24,7 @@ from kvwise.digest.reading import readable
 from kvwise.digest.shelf import Document, Row, Shelf
 from kvwise.digest.sources import stamp_of
 from kvwise.errors import SourceError
+from kvwise.oserrors import reason_of
 from kvwise.text import Phrase, phrase, template
 
 _LOOKED_AT, _WIDER = 8, 2
@@ -193,6 +194,6 @@ def _told(document: Document) -> Iterator[None]:
         yield
     except OSError as error:
         raise SourceError(
-            "{path} cannot be read: {why}", path=document.source, why=error.strerror,
+            "{path} cannot be read: {why}", path=document.source, why=reason_of(error),
             hint="the text of {path} is needed, put it back",
         ) from error  # fmt: skip

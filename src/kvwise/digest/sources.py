@@ -13,6 +13,7 @@ from pathlib import Path
 from kvwise.digest.extract import FORMATS, shown
 from kvwise.digest.shelf import NAME
 from kvwise.errors import SourceError, UsageError
+from kvwise.oserrors import reason_of
 from kvwise.text import Phrase, phrase
 
 STDIN = "-"
@@ -33,7 +34,7 @@ class Source:
             return stamp_of(self.path)
         except OSError as error:
             raise SourceError(
-                "{path} cannot be read: {why}", path=str(self.path), why=error.strerror
+                "{path} cannot be read: {why}", path=str(self.path), why=reason_of(error)
             ) from error
 
 
@@ -86,7 +87,7 @@ def _inside(root: Path, label: str, leave: Leave) -> Iterator[Source]:
         return shown(f"{label}/{path.relative_to(root).as_posix()}")
 
     def unreadable(error: OSError) -> None:
-        why = phrase("{reason}", reason=error.strerror or type(error).__name__)
+        why = phrase("{reason}", reason=reason_of(error))
         leave(shown(str(error.filename)), why)
 
     for folder, folders, files in os.walk(root, onerror=unreadable):
@@ -134,7 +135,7 @@ def _size(path: Path) -> int:
         ) from error
     except OSError as error:
         raise SourceError(
-            "{path} cannot be read: {why}", path=str(path), why=error.strerror
+            "{path} cannot be read: {why}", path=str(path), why=reason_of(error)
         ) from error
     if not path.is_file():
         raise SourceError("{path} is no file", path=str(path), hint="pipes go to - (stdin)")

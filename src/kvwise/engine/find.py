@@ -26,6 +26,7 @@ from kvwise.engine.limits import clean_environment
 from kvwise.errors import EngineError, UsageError
 from kvwise.launch import Launch
 from kvwise.options.row import EVERY
+from kvwise.oserrors import reason_of
 from kvwise.paths import cache_dir
 
 EMBEDDED = "embedded"
@@ -255,7 +256,7 @@ def _ask(path: Path, flag: str) -> str:
         )  # fmt: skip
     except OSError as error:
         raise EngineError(
-            "{path} cannot be run: {why}", path=str(path), why=error.strerror
+            "{path} cannot be run: {why}", path=str(path), why=reason_of(error)
         ) from error
     except subprocess.TimeoutExpired as error:
         raise EngineError(
@@ -278,7 +279,7 @@ def _fingerprint(path: Path) -> str:
                 digest.update(piece)
     except OSError as error:
         raise EngineError(
-            "{path} cannot be read: {why}", path=str(path), why=error.strerror
+            "{path} cannot be read: {why}", path=str(path), why=reason_of(error)
         ) from error
     for library in sorted(path.parent.glob("*llama*")) + sorted(path.parent.glob("*ggml*")):
         state = library.stat()

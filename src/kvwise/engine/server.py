@@ -28,6 +28,7 @@ from kvwise.engine.settings import Run, embedded_spec, server_argv
 from kvwise.errors import EngineError
 from kvwise.launch import Launch
 from kvwise.options import to_argv
+from kvwise.oserrors import reason_of
 
 SILENCE_S = 120.0
 READY_S = 1800.0
@@ -234,9 +235,7 @@ class Server:
         outcome = self.child.wait(2.0)
         if outcome is not None:
             return EngineEnded(outcome)
-        return EngineError(
-            "the engine does not answer: {why}", why=str(error) or type(error).__name__
-        )
+        return EngineError("the engine does not answer: {why}", why=reason_of(error))
 
     def tokenize(
         self, text: str, *, add_special: bool = False, parse_special: bool = True

@@ -23,6 +23,7 @@ from kvwise.engine.server import Server
 from kvwise.engine.settings import Run
 from kvwise.errors import EngineError, SourceError
 from kvwise.launch import Launch
+from kvwise.oserrors import reason_of
 
 _SMALLEST = Launch(
     n_ctx=256, n_batch=256, n_ubatch=256, n_seq_max=1, n_gpu_layers=0, flash_attn="auto",
@@ -54,7 +55,7 @@ def read_text(path: str | Path) -> str:
             data = b"" if size > MAX_BYTES else file.read(MAX_BYTES + 1)
     except OSError as error:
         raise SourceError(
-            "{path} cannot be read: {why}", path=str(path), why=error.strerror
+            "{path} cannot be read: {why}", path=str(path), why=reason_of(error)
         ) from error
     if max(size, len(data)) > MAX_BYTES:
         raise SourceError(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvwise.errors import SourceError
+from kvwise.oserrors import reason_of
 
 _MOST = 4 * 1024 * 1024
 _BACKUPS = 1000
@@ -41,7 +42,7 @@ def read(path: Path) -> Old | None:
         return None
     except OSError as error:
         raise SourceError("{path}: {reason}", path=str(path),
-                          reason=error.strerror or type(error).__name__) from None  # fmt: skip
+                          reason=reason_of(error)) from None  # fmt: skip
     return decode(content, str(path))
 
 
@@ -96,7 +97,7 @@ def write(path: Path, content: bytes, *, backup: bool = True) -> Path | None:
         _replace(path, content)
     except OSError as error:
         raise SourceError("{path}: {reason}", path=str(path),
-                          reason=error.strerror or type(error).__name__) from None  # fmt: skip
+                          reason=reason_of(error)) from None  # fmt: skip
     return copy
 
 

@@ -14,6 +14,7 @@ import httpx2
 from kvwise.errors import SourceError
 from kvwise.gguf.lies import EmptyFile, clip, plain
 from kvwise.gguf.source import SourceChanged, SourceMissing
+from kvwise.oserrors import reason_of
 from kvwise.text import Phrase, phrase
 
 ATTEMPTS: Final = 3
@@ -81,7 +82,8 @@ class Fetcher:
         raise AssertionError  # the last attempt returned or raised
 
     def _unreachable(self, error: httpx2.HTTPError) -> SourceError:
-        why = clip(str(error)) or type(error).__name__
+        why = reason_of(error)
+        why = why if isinstance(why, Phrase) else clip(why)
         return SourceError(
             "cannot reach {name}: {why}",
             name=self.name, why=why, hint="check the network and the proxy settings",

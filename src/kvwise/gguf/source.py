@@ -16,6 +16,7 @@ from typing import Protocol, Self
 
 from kvwise.errors import SourceError
 from kvwise.gguf.lies import EmptyFile, plain
+from kvwise.oserrors import reason_of
 from kvwise.text import phrase
 
 
@@ -169,6 +170,4 @@ def _cannot_read(path: str, error: OSError | ValueError) -> SourceError:
         return SourceError("no permission to read {path}", path=plain(path))
     if error.errno == errno.ELOOP or getattr(error, "winerror", None) == 1921:
         return SourceError("{path} is a symlink that leads back to itself", path=plain(path))
-    return SourceError(
-        "cannot read {path}: {why}", path=plain(path), why=error.strerror or str(error)
-    )
+    return SourceError("cannot read {path}: {why}", path=plain(path), why=reason_of(error))

@@ -17,6 +17,7 @@ from kvwise.errors import ModelError, SourceError
 from kvwise.gguf.header import ArrayInfo, Header, Value
 from kvwise.gguf.lies import clip, plain
 from kvwise.gguf.values import ARRAY, SCALAR_BY_NAME, STRING, element_type, type_of
+from kvwise.oserrors import reason_of
 from kvwise.units import pad
 
 _ORDERS = {"little": "<", "big": ">"}
@@ -108,7 +109,7 @@ def write_twin(
         part.unlink(missing_ok=True)
         raise SourceError(
             "cannot write {path} ({size} bytes, sparse): {why}",
-            path=plain(str(path)), size=total, why=error.strerror or str(error),
+            path=plain(str(path)), size=total, why=reason_of(error),
         ) from error  # fmt: skip
     return total
 

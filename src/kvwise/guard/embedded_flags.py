@@ -14,6 +14,7 @@ from typing import Any
 from kvwise.errors import SourceError, UsageError
 from kvwise.launch import Launch
 from kvwise.options.reading import walk
+from kvwise.oserrors import reason_of
 
 _VALUES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--api-prefix": ("api_prefix", str),
@@ -112,7 +113,7 @@ def _keys(name: str, text: str) -> list[str]:
     try:
         return [line.strip() for line in Path(text).read_text("utf-8").splitlines() if line.strip()]
     except OSError as error:
-        raise SourceError("{path}: {reason}", path=text, reason=error.strerror or error) from error
+        raise SourceError("{path}: {reason}", path=text, reason=reason_of(error)) from error
 
 
 def _refused(flag: str) -> UsageError:

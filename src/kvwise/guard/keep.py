@@ -15,7 +15,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO
 
+from kvwise.oserrors import reason_of
 from kvwise.paths import state_dir
+from kvwise.text import Phrase
 from kvwise.units import MIB
 
 RUNS_KEPT = 20
@@ -43,7 +45,7 @@ class Keeper:
 
     def __init__(self, path: Path | None, part_bytes: int = PART_BYTES) -> None:
         self.path = path
-        self.failed: str | None = None  # why writing ended
+        self.failed: Phrase | str | None = None  # why writing ended
         self._part_bytes = part_bytes
         self._lock = threading.Lock()
         self._file: IO[bytes] | None = None
@@ -104,5 +106,5 @@ class Keeper:
         try:
             work()  # type: ignore[operator]  # a function without arguments
         except OSError as error:
-            self.failed = error.strerror or str(error)
+            self.failed = reason_of(error)
             self._file = None

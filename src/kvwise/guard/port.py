@@ -10,6 +10,7 @@ import psutil
 
 from kvwise.errors import EngineError, KvwiseError
 from kvwise.guard.line import Listen
+from kvwise.oserrors import reason_of
 
 
 class PortTaken(EngineError):
@@ -72,7 +73,7 @@ def _taken(listen: Listen) -> PortTaken:
 
 def _no_address(listen: Listen, error: OSError) -> KvwiseError:
     return KvwiseError(
-        "cannot listen on {host}: {reason}", host=listen.host, reason=error.strerror or str(error)
+        "cannot listen on {host}: {reason}", host=listen.host, reason=reason_of(error)
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kvwise import paths
 from kvwise.errors import SourceError, UsageError
+from kvwise.oserrors import reason_of
 from kvwise.probe.document import document, read_document
 from kvwise.probe.driver import driver_of
 from kvwise.probe.report import DeviceReport, Report
@@ -46,9 +47,7 @@ def read(path: Path) -> Report:
         with path.open("rb") as file:
             raw = file.read(_MOST + 1)
     except OSError as error:
-        raise SourceError(
-            "{path}: {reason}", path=str(path), reason=error.strerror or type(error).__name__
-        ) from None
+        raise SourceError("{path}: {reason}", path=str(path), reason=reason_of(error)) from None
     return decoded(raw, str(path))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kvwise.errors import SourceError, UsageError
 from kvwise.export import files
+from kvwise.oserrors import reason_of
 from kvwise.plan.table_report import COLUMNS
 from kvwise.report import draw, markdown, page
 from kvwise.report.document import Report, word
@@ -108,6 +109,4 @@ def _start(place: Path) -> bytes:
         with place.open("rb") as file:
             return file.read(_START)
     except OSError as error:
-        raise SourceError(
-            "{path}: {reason}", path=str(place), reason=error.strerror or type(error).__name__
-        ) from None
+        raise SourceError("{path}: {reason}", path=str(place), reason=reason_of(error)) from None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from kvwise.errors import SourceError, UsageError
+from kvwise.oserrors import reason_of
 from kvwise.results.codec import MOST_LINE, from_line, line
 from kvwise.results.keep import save_in
 from kvwise.results.record import Measurement
@@ -85,9 +86,7 @@ def read(path: str) -> Iterator[Measurement]:
             hint="`kvwise results export --out FILE.jsonl` writes one",
         ) from None  # fmt: skip
     except OSError as error:
-        raise SourceError(
-            "{path}: {reason}", path=path, reason=error.strerror or type(error).__name__
-        ) from None
+        raise SourceError("{path}: {reason}", path=path, reason=reason_of(error)) from None
 
 
 def read_lines(file: BinaryIO, name: str) -> Iterator[Measurement]:

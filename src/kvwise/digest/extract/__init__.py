@@ -22,6 +22,7 @@ from typing import BinaryIO
 
 from kvwise.digest.reading import DIRECT, Text
 from kvwise.errors import SourceError
+from kvwise.oserrors import reason_of
 from kvwise.text import template
 
 
@@ -240,5 +241,5 @@ def _opened(path: Path) -> BinaryIO:
         return path.open("rb")
     except OSError as error:
         raise SourceError(
-            "{path} cannot be read: {why}", path=str(path), why=error.strerror
+            "{path} cannot be read: {why}", path=str(path), why=reason_of(error)
         ) from error

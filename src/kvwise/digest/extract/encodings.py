@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kvwise.digest.reading import Text
 from kvwise.errors import SourceError, UsageError
+from kvwise.oserrors import reason_of
 
 _BLOCK = 1 << 20
 _SAMPLE = 1 << 19
@@ -31,7 +32,7 @@ def text_of(path: Path, encoding: str | None = None) -> Text:
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise SourceError(
-            "{path} cannot be read: {why}", path=str(path), why=error.strerror
+            "{path} cannot be read: {why}", path=str(path), why=reason_of(error)
         ) from error
     for mark, name in _MARKS:
         if head.startswith(mark) and encoding is None:
