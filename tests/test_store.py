@@ -142,6 +142,53 @@ def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
         kept.lock("x").close()
 
 
+def test_a_lock_leaves_nothing_behind(tmp_path: Path) -> None:
+    locks = tmp_path / "locks"
+    with Store(tmp_path / "a.db") as kept:
+        held = kept.lock("x")
+        (locks / "of-a-killed-one.lock").touch()
+        (locks / "of-a-killed-one.lock-journal").touch()
+        other = kept.lock("y")
+        assert {each.name for each in locks.iterdir()} == {"x.lock", "y.lock"}
+        with pytest.raises(UsageError, match="another process"):
+            kept.lock("x")  # what is held was not swept
+        other.close()
+        held.close()
+        assert not locks.exists()
+
+
+_TAKES = """
+import sys
+from pathlib import Path
+from kvwise.errors import UsageError
+from kvwise.store import Store
+inside = Path(sys.argv[1]) / "inside"
+with Store(Path(sys.argv[1]) / "a.db") as kept:
+    taken = 0
+    while taken < 60:
+        try:
+            with kept.lock("x"):
+                with inside.open("x"):
+                    pass
+                inside.unlink()
+                taken += 1
+        except UsageError:
+            pass
+"""
+
+
+def test_two_never_hold_a_lock_that_is_removed_and_made_again(tmp_path: Path) -> None:
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", _TAKES, str(tmp_path)], stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    told = [each.communicate()[1] for each in both]
+    assert [each.returncode for each in both] == [0, 0], told
+    assert not (tmp_path / "locks").exists()
+
+
 _NO_ROOM = """
 import resource, sys
 from pathlib import Path

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Self
 
 from kvwise import paths
 from kvwise.errors import KvwiseError, UsageError
+from kvwise.locks import SUFFIX, Broken, Held, Lock
 from kvwise.oserrors import reason_for, reason_of
 from kvwise.text import Phrase, phrase, template
 
@@ -206,25 +207,20 @@ class Store:
         with self._lock, self._told():
             return self._db.execute(sql, values).fetchall()
 
-    def lock(self, name: str) -> sqlite3.Connection:
+    def lock(self, name: str) -> Lock:
         """An exclusive lock until it is closed; the system takes it back when this process ends,
-        however it ends. Raises UsageError when another process has it."""
-        folder = self.path.parent / "locks"
-        self._make(folder)
-        with self._told(folder / f"{name}.lock"):
-            held = sqlite3.connect(
-                folder / f"{name}.lock", timeout=0, isolation_level=None, check_same_thread=False
-            )
-            try:
-                held.execute("BEGIN EXCLUSIVE")
-            except sqlite3.Error as error:
-                held.close()
-                if "locked" not in str(error):
-                    raise
-                raise UsageError(
-                    "another process is working on this already", hint="wait for it, or stop it"
-                ) from None
-        return held
+        however it ends. Raises UsageError when another process has it, StoreError."""
+        path = self.path.parent / "locks" / f"{name}{SUFFIX}"
+        try:
+            return Lock(path, self.transaction)
+        except Held:
+            raise UsageError(
+                "another process is working on this already", hint="wait for it, or stop it"
+            ) from None
+        except Broken as error:
+            raise self._unusable(path, reason_of(error.__cause__ or error)) from error
+        except OSError as error:
+            raise self._unusable(path.parent, reason_of(error)) from error
 
     def _make(self, folder: Path) -> None:
         try:
