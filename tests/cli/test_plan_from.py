@@ -107,6 +107,13 @@ def test_what_is_marked_stays(quick: Kvwise) -> None:
     assert "--from says nothing" in quick("plan", QWEN, *GPU, "--from", "").err
 
 
+def test_what_belongs_to_from_is_refused_without_it(quick: Kvwise) -> None:
+    for words in (("--keep", "-c"), ("--keep", "all"), ("--name", "small")):
+        done = quick("plan", QWEN, *GPU, *words)
+        assert done.code == 2
+        assert "belongs to --from" in done.err
+
+
 def test_llama_cpps_own_keep_still_passes(quick: Kvwise) -> None:
     document = quick("plan", QWEN, *GPU, "--keep", "32", "--no-simulate", "--json").json
     argv = document["commands"]["argv"]

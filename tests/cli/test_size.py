@@ -137,6 +137,9 @@ def test_a_bad_line_is_answered_too(kvwise: Kvwise, tmp_path: Path) -> None:
     error = "kvwise/error/1"
     assert schemas == ["kvwise/ledger/1", error, error, error, "kvwise/ledger/1"]
     assert done.code == 2
+    said = [json.loads(line)["error"]["message"] for line in done.out.splitlines()[1:4]]
+    for number, message in zip((2, 4, 5), said, strict=True):
+        assert message.startswith(f"{file}, line {number}: ")
     assert kvwise("size", QWEN, "--configs", str(tmp_path / "none")).code == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,7 @@ from kvwise.cli._learned import RESULTS
 from kvwise.cli._planning import GOAL_OPTIONS, Planned, planned, refuse
 from kvwise.cli._request import DEVICE_NAMES, DEVICE_OPTIONS, ENGINE, MODEL, SHAPE, companions_of
 from kvwise.cli.output import Printer
+from kvwise.errors import UsageError
 from kvwise.plan.choose import Impossible
 from kvwise.plan.goal import MOST_TOKENS, PURPOSES
 from kvwise.plan.report import plan_json
@@ -87,6 +89,7 @@ def command(
         from kvwise.cli._from import advise  # noqa: PLC0415  (YAML and a dozen formats)
 
         return advise(printer, model=model, words=words, engine=engine, **theirs, **options)
+    _alone(theirs)
     devices = {name: options.pop(name) for name in DEVICE_NAMES}
     try:
         made = planned(
@@ -119,6 +122,18 @@ def command(
             measured=made.known.said,
         )
     return 0
+
+
+def _alone(theirs: Mapping[str, Any]) -> None:
+    """Refuse what only means something beside --from (a number is llama.cpp's own --keep)."""
+    kept = [word for word in theirs["keep"] if not word.isdecimal()]
+    if kept:
+        raise UsageError(
+            "--keep {flag} belongs to --from", flag=kept[0],
+            hint="a flag that stands on this line stays as it is without being named",
+        )  # fmt: skip
+    if theirs["name"] is not None:
+        raise UsageError("--name belongs to --from")
 
 
 def _what_if(printer: Printer, made: Planned) -> tuple[WhatIf, ...]:

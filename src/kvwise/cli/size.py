@@ -25,7 +25,7 @@ from kvwise.cli._request import (
 )
 from kvwise.cli.output import Printer
 from kvwise.device import Host
-from kvwise.errors import KvwiseError, Refused, UsageError
+from kvwise.errors import Refused, UsageError
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory.account import account
@@ -158,19 +158,21 @@ def size_configs(printer: Printer, model: Model, path: str, asked: _Asked) -> in
     from kvwise.cli._main import as_kvwise_error  # noqa: PLC0415  (it finds this module)
 
     code = 0
+    name = "--configs" if path == "-" else path
     with _lines(path) as lines:
-        for text in lines:
+        for number, text in lines:
             if not text.strip():
                 continue
             try:
                 answer = _of_config(printer, model, text, asked)
             except Refused as refused:
                 answer = printer.error_document(refused)
-            except KvwiseError as error:
-                answer = printer.error_document(error)
-                code = error.exit_code
             except Exception as error:  # noqa: BLE001  (one line must not end the stream)
                 known = as_kvwise_error(error)
+                known.phrase = phrase(
+                    "{path}, line {number}: {problem}",
+                    path=name, number=number, problem=known.phrase,
+                )  # fmt: skip
                 answer = printer.error_document(known)
                 code = known.exit_code
             printer.json_line(answer)
@@ -198,7 +200,7 @@ def _of_config(printer: Printer, model: Model, text: str, asked: _Asked) -> dict
 
 
 @contextmanager
-def _lines(path: str) -> Iterator[Iterator[str]]:
+def _lines(path: str) -> Iterator[Iterator[tuple[int, str]]]:
     if path == "-":
         if sys.stdin is None:  # kvwise was started with it closed
             raise UsageError("there is nothing to read: stdin is closed")
@@ -210,9 +212,12 @@ def _lines(path: str) -> Iterator[Iterator[str]]:
             yield _short(file)
 
 
-def _short(file: TextIO) -> Iterator[str]:
-    """Lines one by one; a file without line ends must not fill the memory."""
-    for text in iter(lambda: file.readline(_LONGEST_LINE), ""):
+def _short(file: TextIO) -> Iterator[tuple[int, str]]:
+    """Lines one by one with their numbers; a file without line ends must not fill the memory."""
+    for number, text in enumerate(iter(lambda: file.readline(_LONGEST_LINE), ""), 1):
         if len(text) == _LONGEST_LINE and not text.endswith("\n"):
-            raise UsageError("a line is longer than {count:,} characters", count=_LONGEST_LINE)
-        yield text
+            raise UsageError(
+                "line {number} is longer than {count:,} characters",
+                number=number, count=_LONGEST_LINE,
+            )  # fmt: skip
+        yield number, text
