@@ -109,6 +109,7 @@ def _whole(search: Search, launch: Launch, least: int, most: int) -> Iterator[Ca
             held = _worth_lending(search, found.slot_tokens) if found else least
             lent = longest(search.lender, placed, level, min(held, most), most)
             if lent and lends(lent.launch):
+                search.remember(lent)
                 yield lent
         if found:
             yield found

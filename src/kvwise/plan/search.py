@@ -339,10 +339,14 @@ class Search:
             aside=self._asides_of(launch),
             shared=launch.kv_unified and self.goal.slots is not None,
         )
+        self.remember(found)
+        return found
+
+    def remember(self, found: Candidate) -> None:
+        """Keep the longest candidate that reads nothing from the host."""
         longer = self.whole is None or found.slot_tokens > self.whole.slot_tokens
         if found.full and longer and found.slot_tokens >= self.least:
             self.whole = found
-        return found
 
     def _host_read(self, ledger: Ledger) -> int:
         """Bytes that a token reads from the host at the least context, the same for all."""
