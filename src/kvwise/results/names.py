@@ -27,7 +27,7 @@ from __future__ import annotations
 from dataclasses import MISSING, asdict, fields
 from typing import Any
 
-from kvwise.memory.ledger import Ledger
+from kvwise.memory.ledger import Ledger, Line
 from kvwise.plan.speed.measured import Measured
 
 METRICS = ("decode", "prompt", "fidelity", "speculation", "embedding")
@@ -37,17 +37,24 @@ PARTS = ("weights_bytes", "context_bytes", "compute_bytes", "output_bytes", "ove
 
 
 def memory_of(predicted: Ledger | None, measured: Ledger | None = None) -> dict[str, Any]:
-    """Bytes per device of one or both ledgers: `{"predicted": [{"device", "host", PARTS...}]}`."""
+    """Bytes per device of one or both ledgers: `{"predicted": [{"device", "host", PARTS...}]}`;
+    those of a draft, a projector or an adapter count."""
     both = {"predicted": predicted, "measured": measured}
     return {
         name: [
             {"device": line.device or "", "host": line.host}
-            | {part: getattr(line, part) for part in PARTS}
+            | {part: _size(line, part) for part in PARTS}
             for line in ledger.lines
         ]
         for name, ledger in both.items()
         if ledger is not None
     }
+
+
+def _size(line: Line, part: str) -> int:
+    """One kind of memory on a device, what surely stands beside the model included."""
+    beside = (extra for extra in line.extras if not extra.up_to)
+    return int(getattr(line, part)) + sum(getattr(extra, part, 0) for extra in beside)
 
 
 def total_of(rows: Any) -> dict[str, int]:
