@@ -1,4 +1,4 @@
-"""What a request may try, and whether it fits: launches that keep what the user fixed.
+"""Whether what a request may try fits: launches that keep what the user fixed.
 
 Everything is asked of `account`, so a candidate fits by the same figures that the ledger shows.
 `hunt.py` walks through what is allowed here.
@@ -6,49 +6,35 @@ Everything is asked of `account`, so a candidate fits by the same figures that t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from kvwise.device import Device, Host
 from kvwise.errors import Refused
-from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory import flash
 from kvwise.memory.ledger import Ledger
-from kvwise.memory.placement import buffer_name
 from kvwise.options import change
 from kvwise.plan.asking import Account, Ledgers
 from kvwise.plan.candidate import CELLS, Candidate, missing, slack_of
-from kvwise.plan.goal import Goal
 from kvwise.plan.lend import lends, without_loans
-from kvwise.plan.offload import Level, all_on_gpus, is_full, levels
+from kvwise.plan.offload import Level, all_on_gpus
 from kvwise.plan.quality import PAIRS, PAIRS_WITHOUT_FLASH, SOURCED, Grades, meets
+from kvwise.plan.request import PROJECTOR_AWAY, Request
 from kvwise.plan.speed.work import work
 from kvwise.plan.split import Splits
 from kvwise.units import MIB
 
-UBATCHES = (512, 256, 128)
-_LARGE_UBATCHES = (2048, 1024)
-_LONGEST = 1 << 27  # an engine asked for more dies before it says why (engine-facts.md 0.8)
 _LAYERS_APART = 64 * MIB  # by so much the split that looks best may miss where another fits
 _CLEARLY = 96 * MIB  # a guess after a launch that is alike is never so far off
-_SPLIT = frozenset({"tensor_split", "split_mode", "main_gpu"})
-_PROJECTOR_AWAY = "--no-mmproj-offload"
 _DRAFT_TYPES = frozenset({"draft_type_k", "draft_type_v"})
 
 
 @dataclass
-class Search:
-    """One request: a model, a machine, a goal, and what the user fixed."""
+class Search(Request):
+    """One request, and the ledgers that answer whether what it may try fits."""
 
-    model: Model
-    devices: Sequence[Device]
-    host: Host | None
-    goal: Goal
-    base: Launch
-    fixed: Collection[str]
     account: Account
     grades: Grades = field(default=SOURCED)
     asked: Ledgers | None = None  # what another request about the same machine found
@@ -88,37 +74,6 @@ class Search:
     def refusals(self) -> Sequence[Refused]:
         return self.ledgers.refusals
 
-    @cached_property
-    def slots(self) -> int:
-        if "n_seq_max" in self.fixed and self.goal.slots is None:
-            return self.base.n_seq_max
-        return self.goal.slots or 1
-
-    @cached_property
-    def unit(self) -> int:
-        """Smallest step of n_ctx that changes every slot by a whole block."""
-        return CELLS * self.slots
-
-    @cached_property
-    def trained(self) -> int:
-        return self.model.n_ctx_train or _LONGEST
-
-    @cached_property
-    def least(self) -> int:
-        """Tokens that a slot must hold: what a purpose would like gives way to a fixed context."""
-        least, goal = self.goal.least(self.trained), self.goal
-        counted = (goal.prompt_tokens, goal.predict_tokens, goal.conversation)
-        if "n_ctx" in self.fixed and all(tokens is None for tokens in counted):
-            return min(least, (self.base.n_ctx or self.trained) // self.slots)
-        return least
-
-    @cached_property
-    def most(self) -> int:
-        """Tokens that a slot may hold: what the model was trained for, or what is enough."""
-        least = min(self.least, self.trained)
-        grows = self.goal.terms.grow
-        return max(least, self.trained if grows else min(self.goal.enough, self.trained))
-
     @property
     def start(self) -> Launch:
         """The user's launch with slots and build settled, before anything is searched."""
@@ -133,57 +88,6 @@ class Search:
 
     # -- what may be tried -----------------------------------------------------
 
-    @cached_property
-    def levels(self) -> Sequence[Level]:
-        """How much may be offloaded, nothing first."""
-        found = levels(self.model, len(self.devices), self.fixed)
-        if self.goal.never_offload and self.devices:
-            full = [level for level in found if is_full(level, self.model)]
-            return full or found[:1]
-        return found
-
-    @cached_property
-    def seats(self) -> Sequence[dict[str, Any]]:
-        """Which GPUs may be used: all of them, and fewer of the largest where there are several."""
-        free: list[dict[str, Any]] = [{}]
-        if len(self.devices) < 2 or not self.splits_freely or "devices" in self.fixed:
-            return free
-        by_size = sorted(self.devices, key=lambda gpu: -gpu.free_bytes)
-        for count in range(len(by_size) - 1, 0, -1):
-            kept = by_size[:count]
-            free.append({"devices": tuple(buffer_name(d) for d in self.devices if d in kept)})
-        fastest = max(self.devices, key=lambda gpu: gpu.bandwidth_bytes_per_s or 0)
-        if fastest.bandwidth_bytes_per_s and fastest is not by_size[0]:
-            free.append({"devices": (buffer_name(fastest),)})
-        return [seat for seat in free if self._named_by_overrides(seat)]
-
-    def _named_by_overrides(self, seat: dict[str, Any]) -> bool:
-        """Whether a seat has every GPU that the user's `-ot` names."""
-        named = {buffer for _, buffer in self.base.override_tensor}
-        left_out = {buffer_name(gpu) for gpu in self.devices} - set(seat.get("devices", named))
-        return not seat or not named & left_out
-
-    @cached_property
-    def asides(self) -> Sequence[dict[str, Any]]:
-        """What stands beside the model may leave the GPUs: nothing, a draft, a projector."""
-        free: list[dict[str, Any]] = [{}]
-        launch = self.base
-        if not self.devices:
-            return free
-        if launch.model_draft and "draft_gpu_layers" not in self.fixed:
-            free.append({"draft_gpu_layers": 0})
-        flags = {"--mmproj-offload", _PROJECTOR_AWAY, "-mmdev", "--mmproj-device"}
-        if launch.mmproj and not flags & set(launch.extra):
-            free.append({"extra": (*launch.extra, _PROJECTOR_AWAY)})
-        return free
-
-    @cached_property
-    def splits_freely(self) -> bool:
-        """Whether the shares of several GPUs are ours to choose."""
-        known = all(device.free_bytes for device in self.devices)
-        layered = self.base.split_mode == "layer"
-        return len(self.devices) > 1 and layered and known and not _SPLIT & set(self.fixed)
-
     def pairs(self) -> list[tuple[str, str]]:
         """Pairs of cache types that the user's flags and the quality floor admit, best first."""
         k = self.base.type_k if "type_k" in self.fixed else None
@@ -191,7 +95,7 @@ class Search:
         alike = self.model.is_mla or self.model.architecture == "deepseek4"
         other = (k or v or "f16") if alike else "f16"  # it wants both alike
         alone = (k or other, v or other)
-        if (k and v) or not self._has_cache:
+        if (k and v) or not self.has_cache:
             return [alone]
         known = PAIRS_WITHOUT_FLASH if self.base.flash_attn == "off" else PAIRS
         pairs = [pair for pair in known if k in (None, pair[0]) and v in (None, pair[1])] or [alone]
@@ -199,27 +103,6 @@ class Search:
             pairs = [pair for pair in pairs if pair[0] == pair[1]] or [alone]
         good = [pair for pair in pairs if meets(self.grades.of(*pair), self.goal.floor)]
         return sorted(good, key=self.grades.rank) or pairs[:1]
-
-    @property
-    def _has_cache(self) -> bool:
-        return not (self.model.is_recurrent and not self.model.is_hybrid)
-
-    @property
-    def embeds(self) -> bool:
-        """An encoder: it reads a text whole, in one micro-batch, and generates nothing."""
-        return not self.model.causal_attn and not self.model.is_diffusion
-
-    def ubatches(self) -> tuple[int, ...]:
-        """Micro-batches to try, best first."""
-        if "n_ubatch" in self.fixed:
-            return (self.base.n_ubatch,)
-        if self.embeds:
-            return (min(self.trained, max(self.goal.enough, self.least)),)
-        if self.goal.purpose == "max-speed" and self.devices:
-            return (*_LARGE_UBATCHES, *UBATCHES[:1])
-        if self.goal.purpose == "min-memory":
-            return UBATCHES[::-1]
-        return UBATCHES
 
     def launch_of(self, pair: tuple[str, str], ubatch: int) -> Launch:
         """The start with cache types and a micro-batch, before its context and its level."""
@@ -361,7 +244,7 @@ class Search:
 
     def _asides_of(self, launch: Launch) -> int:
         """How much of what stands beside the model was put on the host by us."""
-        away = _PROJECTOR_AWAY in launch.extra and _PROJECTOR_AWAY not in self.base.extra
+        away = PROJECTOR_AWAY in launch.extra and PROJECTOR_AWAY not in self.base.extra
         draft = launch.draft_gpu_layers == 0 and "draft_gpu_layers" not in self.fixed
         return away + (draft and bool(launch.model_draft))
 
