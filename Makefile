@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# Tests start kvwise some thousand times: it should not be compiled anew each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test setup lint types imports slow bench accuracy lock clean
 
 help:           ## these lines

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,9 +73,19 @@ def serve(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(words, process.returncode, ready + rest, log)
 
 
+LOADS = ("run", "digest", "verify", "tokens")
+"""Commands that load a model: in one language they are slow enough."""
+
+
+def _marked(line: str) -> Any:
+    words = shlex.split(line)
+    again = "--lang zh" in line and ("--prompt" in words or not set(LOADS).isdisjoint(words))
+    return pytest.param(line, id=line, marks=pytest.mark.slow if again else ())
+
+
 @pytest.mark.engine
 @pytest.mark.xdist_group("engine")
-@pytest.mark.parametrize("line", ALL)
+@pytest.mark.parametrize("line", [_marked(line) for line in ALL])
 def test_every_command_of_the_readme_runs(line: str, folder: Path) -> None:
     done = run(line, folder)
     assert done.returncode == 0, done.stderr

@@ -27,6 +27,7 @@ from kvwise.engine.find import Engine
 from kvwise.engine.outcome import Ending, Outcome
 from kvwise.engine.printed import Printed, Total
 from kvwise.engine.server import Server
+from kvwise.engine.settings import Run
 from kvwise.errors import UsageError
 from kvwise.jobs import Job
 from kvwise.memory.context import Context
@@ -132,8 +133,9 @@ def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on() -> None:
 @pytest.mark.xdist_group("engine")
 @pytest.mark.skipif(os.name != "posix", reason="sends itself a Ctrl-C")
 def test_ctrl_c_ends_the_engine_and_waits_for_no_prompt(tmp_path: Path) -> None:
-    launch = kvwise.Launch.parse(["-c", "2048", "-np", "2"])
-    with Server.start(str(smollm2()), launch, log=tmp_path / "log") as server:
+    launch = kvwise.Launch.parse(["-c", "2048", "-np", "2", "-b", "64", "-ub", "64"])
+    run = Run(threads=1)
+    with Server.start(str(smollm2()), launch, run=run, log=tmp_path / "log") as server:
 
         def stop_when_it_reads() -> None:
             while server.child.alive and not all(slot["is_processing"] for slot in server.slots()):

@@ -53,7 +53,7 @@ def test_a_dry_run_starts_nothing(kvwise: Kvwise, smollm2: str) -> None:
     done = kvwise(*line)
     assert done.code == 0
     typed = shlex.split(done.out)
-    assert typed == ["llama-server", "-m", smollm2, "-c", "512"]
+    assert typed[:5] == ["llama-server", "-m", smollm2, "-c", "512"]
     document = kvwise(*line, "--json").json
     assert document["internal"] is True  # nobody could type the embedded engine's own
     assert document["as_llama_server"] == [typed]

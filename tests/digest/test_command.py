@@ -268,7 +268,7 @@ def test_an_engine_that_cannot_load_says_why(tmp_path: Path) -> None:
 
 def test_an_engine_that_is_always_killed_says_why(tmp_path: Path) -> None:
     document, out = tmp_path / "doc.txt", tmp_path / "out"
-    _write(document, 800)
+    _write(document, 300)
     child = subprocess.Popen(_argv(document, out), stderr=subprocess.PIPE, text=True)
     above, killed = psutil.Process(child.pid), set[int]()
     while child.poll() is None:

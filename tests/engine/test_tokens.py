@@ -100,7 +100,7 @@ def test_what_the_model_adds_is_known(counter: Counter) -> None:
 
 @pytest.mark.engine
 @pytest.mark.xdist_group("engine")
-@pytest.mark.parametrize("size", [500, 3000, 20_000])
+@pytest.mark.parametrize("size", [500, 20_000])
 def test_pieces_add_up_to_the_whole(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     text = messy(60_000)
     with Counter.start(gemma3(), engine=find("embedded")) as counter:
@@ -117,15 +117,15 @@ def test_pieces_add_up_to_the_whole(size: int, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.engine
 @pytest.mark.xdist_group("engine")
-def test_five_megabytes_in_one_go(tmp_path: Path) -> None:
-    text = prose(5_000_000)
+def test_two_megabytes_in_one_go(tmp_path: Path) -> None:
+    text = prose(2_000_000)
     path = tmp_path / "big.txt"
     path.write_text(text, newline="")
     got = count_file(smollm2(), path, engine=find("embedded"))
-    assert got.bytes == 5_000_000
-    assert 900_000 < got.tokens < 1_300_000  # some 20 % more tokens than words
+    assert got.bytes == 2_000_000
+    assert 360_000 < got.tokens < 520_000  # some 20 % more tokens than words
     with Counter.start(smollm2(), engine=find("embedded")) as counter:
-        half = text.index(". ", 2_500_000) + 1
+        half = text.index(". ", 1_000_000) + 1
         parts = (text[:half], text[half:])
         assert sum(counter.count(part).tokens for part in parts) == got.tokens
 

@@ -31,7 +31,7 @@ from kvwise.quality.scorers import ByServer, Setup
 from kvwise.quality.texts import Text, shipped
 from kvwise.results import load
 from kvwise.store import Store
-from models import large_keys, smollm2
+from models import large_keys, short_smollm2, smollm2
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine")]
 
@@ -54,22 +54,26 @@ def store() -> Iterator[Store]:
 def _few_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     some = tuple(replace(each, n_predict=12) for each in prompts() if each.name in NAMES)
     monkeypatch.setattr(run_module, "prompts", lambda: some)
+    monkeypatch.setattr(run_module, "_LEAST_CTX", 384)
 
 
-def request(engine: Engine, *pairs: str, **changes: Any) -> Request:
+def request(engine: Engine, *pairs: str, model: Path | None = None, **changes: Any) -> Request:
+    """Of a model with a third of the layers, unless one is named."""
     launches = tuple(
         Launch(flash_attn="on", type_k=pair.split("/")[0], type_v=pair.split("/")[1])
         for pair in pairs
     )
     fixed = {"chunks": 2, "chunk_tokens": 128, "threads": 1, "needle_tokens": 1024}
-    return Request(open_model(str(smollm2())), launches, engine, **fixed | changes)
+    opened = open_model(str(model or short_smollm2()))
+    return Request(opened, launches, engine, **fixed | changes)
 
 
 def test_types_are_told_apart_and_kept(engine: Engine, store: Store) -> None:
     heard, paces = [], []
     found = measure(
-        request(engine, "f16/f16", "q4_0/q4_0"), store, found=heard.append, progress=paces.append
-    )
+        request(engine, "f16/f16", "q4_0/q4_0", model=smollm2(), needle_tokens=384), store,
+        found=heard.append, progress=paces.append,
+    )  # fmt: skip
     base, coarse = found
     assert [each.state for each in found] == ["ok", "ok"]
     assert base.figures["reference"]
@@ -97,8 +101,8 @@ def test_keys_that_are_far_larger_than_the_rest_break_a_cache_of_4_bits(
     engine: Engine, store: Store
 ) -> None:
     """What models with large key biases do: V in 4 bits is well, K is lost, and is no slower."""
-    asked = request(engine, "q4_0/f16", "f16/q4_0")
-    k, v = measure(replace(asked, model=open_model(str(large_keys()))), store)
+    asked = request(engine, "q4_0/f16", "f16/q4_0", model=large_keys(), ask=False)
+    k, v = measure(asked, store)
     assert (k.figures["verdict"], k.figures["kl_mean"] > 1.0) == ("broken", True)
     assert v.figures["verdict"] != "broken"
     (told,) = sensitivity([k, v])
@@ -108,7 +112,7 @@ def test_keys_that_are_far_larger_than_the_rest_break_a_cache_of_4_bits(
 
 def test_a_fresh_server_repeats_itself_bit_for_bit(engine: Engine, tmp_path: Path) -> None:
     text = Text("short", shipped().content[:2500])
-    setup = Setup(str(smollm2()), engine, text, 1, 64, 1, tmp_path)
+    setup = Setup(str(short_smollm2()), engine, text, 1, 64, 1, tmp_path)
     scorer, base = ByServer(setup), settings([Launch(flash_attn="on")], 64)[0].launch
     scorer.base("x", base)
     again = scorer.score("x", base, base, "again")
@@ -121,8 +125,8 @@ def test_a_chunk_does_not_depend_on_those_before_it_and_is_kept(
     """Killed in the second chunk, a base has lost that one alone, and comes out the same."""
     text = Text("short", shipped().content[:2500])
     base = settings([Launch(flash_attn="on")], 64)[0].launch
-    whole = ByServer(Setup(str(smollm2()), engine, text, 3, 64, 1, tmp_path / "whole"))
-    stopped = ByServer(Setup(str(smollm2()), engine, text, 3, 64, 1, tmp_path / "stopped"))
+    whole = ByServer(Setup(str(short_smollm2()), engine, text, 3, 64, 1, tmp_path / "whole"))
+    stopped = ByServer(Setup(str(short_smollm2()), engine, text, 3, 64, 1, tmp_path / "stopped"))
     for scorer in (whole, stopped):
         scorer.setup.folder.mkdir()
     whole.base("x", base)
@@ -148,21 +152,12 @@ def test_a_chunk_does_not_depend_on_those_before_it_and_is_kept(
 def test_q4_0_costs_the_keys_of_a_real_model_more_than_its_values(
     engine: Engine, store: Store
 ) -> None:
-    found = measure(request(engine, "q4_0/f16", "f16/q4_0", ask=False), store)
-    (told,) = sensitivity(found)
+    asked = request(engine, "q4_0/f16", "f16/q4_0", model=smollm2(), ask=False)
+    (told,) = sensitivity(measure(asked, store))
     assert told.resolved
     assert told.ratio is not None
     assert told.ratio > 2
     assert "keep K wider" in str(told.sentence)
-
-
-def test_what_is_refused_is_skipped_and_the_rest_goes_on(engine: Engine, store: Store) -> None:
-    one = request(engine, "q8_0/q8_0", ask=False, chunk_tokens=64, chunks=4)
-    off = replace(one.launches[0], flash_attn="off")
-    on = replace(off, type_v="f16")
-    found = measure(replace(one, launches=(off, on)), store)
-    assert [each.state for each in found] == ["skipped", "ok"]
-    assert "V cache" in found[0].figures["why"][0] or "flash" in found[0].figures["why"][0]
 
 
 def test_a_text_too_short_is_said(engine: Engine, store: Store) -> None:
@@ -182,8 +177,12 @@ def test_a_tool_that_is_not_there_is_said(engine: Engine, store: Store) -> None:
         measure(asked, store)
 
 
-def test_ctrl_c_keeps_what_was_done(engine: Engine, store: Store) -> None:
-    asked = request(engine, "q8_0/q8_0", ask=False, chunk_tokens=64, chunks=4)
+def test_ctrl_c_keeps_what_was_done_and_what_is_refused_is_skipped(
+    engine: Engine, store: Store
+) -> None:
+    one = request(engine, "q8_0/q8_0", ask=False, chunk_tokens=64, chunks=4)
+    off = replace(one.launches[0], flash_attn="off")
+    asked = replace(one, launches=(off, replace(off, type_v="f16")))
 
     def stop(pace: Any) -> None:
         if pace.done == 1:
@@ -194,7 +193,8 @@ def test_ctrl_c_keeps_what_was_done(engine: Engine, store: Store) -> None:
     paces: list[Any] = []
     found = measure(asked, store, progress=paces.append)
     assert paces[0].kept == 1
-    assert [each.state for each in found] == ["ok"]
+    assert [each.state for each in found] == ["skipped", "ok"]
+    assert "V cache" in found[0].figures["why"][0] or "flash" in found[0].figures["why"][0]
 
 
 SCRIPT = """
@@ -204,7 +204,7 @@ SCRIPT = """
     from quality.test_measure import request
     from kvwise.engine.find import find
     from kvwise.quality import measure
-    asked = request(find("embedded"), "q8_0/q8_0", "q4_0/f16", ask=False, chunk_tokens=64, chunks=4)
+    asked = request(find("embedded"), "q4_0/f16", ask=False, chunk_tokens=64, chunks=4)
     with Store() as store:
         measure(asked, store, step=lambda done, _: print(done, flush=True))
 """
@@ -239,7 +239,7 @@ def test_a_killed_run_goes_on_and_finds_the_same(  # noqa: PLR0917 (fixtures)
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     assert killed_after(steps)
-    asked = request(engine, "q8_0/q8_0", "q4_0/f16", ask=False, chunk_tokens=64, chunks=4)
+    asked = request(engine, "q4_0/f16", ask=False, chunk_tokens=64, chunks=4)
     kept: list[Any] = []
     found = measure(asked, store, progress=kept.append)
     assert kept[0].kept == done
@@ -256,7 +256,7 @@ def test_both_ways_agree(store: Store) -> None:
     binary = find(os.environ["KVWISE_TEST_ENGINE"])
     if binary.tool(perplexity.TOOL) is None:
         pytest.skip("there is no llama-perplexity beside it")
-    asked = request(binary, "q4_0/q4_0", ask=False, chunks=2, chunk_tokens=512)
+    asked = request(binary, "q4_0/q4_0", model=smollm2(), ask=False, chunks=2, chunk_tokens=512)
     began = time.time()
     by_tool = measure(asked, store)[0]
     over_http = measure(replace(asked, method="http"), store)[0]
