@@ -36,6 +36,7 @@ from kvwise.export import (
     text_generation_webui,
 )
 from kvwise.export.settings import Settings, spoken
+from kvwise.units import MIB
 
 
 def argv(asked: Settings) -> list[str]:
@@ -95,6 +96,15 @@ def test_llama_swap_keeps_everything_else() -> None:
     models = yaml.safe_load(new)["models"]
     assert models["m"]["aliases"] == ["gpt-4o"]
     assert models["small"]["ttl"] == 300
+
+
+def test_llama_swap_says_what_each_device_must_hold() -> None:
+    asked = settings("/srv/m.gguf", "-c", "8192")
+    sizes = (("CUDA0", 7 * MIB + 1), ("CPU", 3 * MIB))
+    old = llama_swap.write(replace(asked, memory=(("CUDA1", MIB),)), SWAP).text
+    new = yaml.safe_load(llama_swap.write(replace(asked, memory=sizes), old).text)
+    assert new["models"]["m"]["metadata"]["memory_mib"] == {"CUDA0": 8, "CPU": 3}
+    assert "metadata" not in new["models"]["small"]
 
 
 # -- docker compose -----------------------------------------------------------

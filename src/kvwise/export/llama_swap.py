@@ -2,6 +2,8 @@
 
 Read off mostlygeek/llama-swap v250: `cmd` is split by POSIX rules, on Windows by Windows';
 `${NAME}` is a macro; a line that starts with `#` and a backslash at a line's end are dropped.
+`metadata` is passed through to /v1/models: there stands what each device must hold, so that models
+that are to run together can be added up.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from kvwise.export._words import posix_split, windows_join, windows_split
 from kvwise.export.found import Found, string, strings
 from kvwise.export.settings import LeftOut, Settings, one_line, spoken
 from kvwise.text import phrase, template
+from kvwise.units import MIB
 
 ABOUT = template("a model of llama-swap")
 FILE = "config.yaml"
@@ -46,6 +49,10 @@ def write(settings: Settings, old: str | None) -> Written:
     lines += [_line(join, each) for each in kept(_old_words(document, settings), settings, _OWN)]
     model["cmd"] = _yaml.block("\n".join(lines) + "\n")
     _yaml.table(model, "capabilities")["context"] = settings.slot_tokens
+    if settings.memory:
+        _yaml.table(model, "metadata")["memory_mib"] = {
+            name: -(-size // MIB) for name, size in settings.memory
+        }
     return Written(_yaml.dump(document, old), tuple(left))
 
 

@@ -60,6 +60,7 @@ class Settings:
     program: str = SERVER
     exact: bool = False
     misses_by_bytes: int = 0  # what the devices here lack
+    memory: tuple[tuple[str, int], ...] = ()  # (device, bytes that all of it takes there)
     stand_ins: tuple[StandIn, ...] = ()
 
     @property
@@ -116,6 +117,7 @@ def settings_of(
         program=program,
         exact=exact,
         misses_by_bytes=ledger.misses_by_bytes,
+        memory=tuple((line.buffer, line.total_bytes) for line in ledger.lines),
     )
 
 
