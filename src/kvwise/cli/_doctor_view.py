@@ -82,7 +82,7 @@ def _show(printer: Printer, found: Diagnosis) -> None:
         )  # fmt: skip
     if found.numbers:
         _show_numbers(printer, found.numbers)
-    if not found.findings:
+    if all(finding.guessed for finding in found.findings):
         _show_unknown(printer, found)
 
 
@@ -91,6 +91,8 @@ def _show_finding(printer: Printer, finding: Finding, *, first: bool) -> None:
     sure = phrase("sure") if finding.confidence >= 0.9 else phrase("likely")
     if finding.confidence < 0.6:
         sure = phrase("possible")
+    if finding.guessed:
+        sure = phrase("a guess")
     title: Words = phrase(
         "{title}: {kind} ({sure})", title=phrase(TITLES[finding.kind]), kind=finding.kind, sure=sure
     )

@@ -73,6 +73,7 @@ class Case:
     stage: Stage = START
     first_line: int = 0
     last_line: int = 0
+    begins: int = 0  # the line of the log after the load before it
     last_event: str = ""  # code, or class name, of the last thing it said
     said: Said = field(default_factory=Said)
     cache_state: ev.PromptCache | None = None  # the largest state of the prompt cache
@@ -144,7 +145,8 @@ class Builder:
         if before:
             before.is_last = False
             before.before = None  # a chain of all loads would keep them all
-        self._case = Case(before=before, settings=self._settings)
+        begins = before.last_line + 1 if before else 0
+        self._case = Case(before=before, settings=self._settings, begins=begins)
         self.cases.append(self._case)
         if len(self.cases) > _LOADS_KEPT:
             del self.cases[_LOADS_KEPT // 2]

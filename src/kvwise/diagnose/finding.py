@@ -19,6 +19,10 @@ SURE, LIKELY, FAIR, POSSIBLE, WEAK = 0.95, 0.8, 0.6, 0.45, 0.3
 VRAM, HOST_RAM, UNIFIED = "vram", "host-ram", "unified"
 
 
+GUESS = "guess-"
+"""How the rules are named whose findings are guesses."""
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """A line of the log, numbered from 1."""
@@ -53,6 +57,11 @@ class Finding:
     def blames(self) -> bool:
         """Does it say that something is wrong?"""
         return not self.kind.startswith("benign")
+
+    @property
+    def guessed(self) -> bool:
+        """Is it only what lines that no rule knows are like?"""
+        return self.rule.startswith(GUESS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from kvwise.diagnose.case import Case, Seen
 from kvwise.diagnose.finding import FAIR, POSSIBLE, Diagnosis, Evidence, Finding, Hit, Rule
+from kvwise.diagnose.guesses import guesses
 from kvwise.diagnose.programs import where_to_look
 from kvwise.diagnose.rules import HINTS, RULES, own
 from kvwise.diagnose.stage import READY
@@ -35,6 +36,7 @@ _REFUSALS = (
 def judge(case: Case) -> Diagnosis:
     """What a load comes to."""
     findings = _findings(case)
+    guessed = [_finding(rule, hit, case) for rule, hit in guesses(case, findings)]
     loaded = case.loaded
     model = loaded.model
     blamed = [finding for finding in findings if finding.blames]
@@ -43,7 +45,7 @@ def judge(case: Case) -> Diagnosis:
         unexplained = []
     return Diagnosis(
         outcome=_outcome(case, findings),
-        findings=tuple(findings),
+        findings=(*findings, *guessed),
         build=f"b{loaded.build.number}" if loaded.build and loaded.build.number > 0 else None,
         model=_model_name(case) if model else None,
         unexplained=tuple(unexplained),

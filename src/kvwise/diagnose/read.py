@@ -83,8 +83,8 @@ def of_cases(cases: Sequence[Case], said: Said) -> Diagnosis:
 
 
 def _main(each: Sequence[Diagnosis]) -> Diagnosis:
-    """The load that matters: the last with a finding that blames, else the last."""
-    blamed = [one for one in each if one.blamed]
+    """The load that matters: the last that a rule blames, else the last."""
+    blamed = [one for one in each if any(not found.guessed for found in one.blamed)]
     sure = [one for one in blamed if one.blamed[0].confidence >= 0.6 and one.blamed[0].reason_known]
     return (sure or blamed or list(each))[-1]
 

@@ -19,7 +19,7 @@ _TEXT_KEYS = ("log", "MESSAGE", "message", "msg", "line", "content", "text")
 _COLOUR = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07]{0,200}\x07|\[[0-9;]{1,6}m")
 _QUOTED = re.compile(r"(?:\s{0,8}(?:>|&gt;|\|)\s?){1,6}(?=\S)")
 _COMMA = re.compile(r"(?<=\d),(?=\d{1,4}\s{0,3}(?:[KMG]i?B|ms|tokens per second)\b)")
-_ROUTER = re.compile(r"^\[\d{2,7}\]\s")
+_ROUTER = re.compile(r"^\[(?:\d{2,7}|\d{4}-\d\d-\d\d [\d:]{8}\.\d{3,9})\]\s")
 _RUN_TOGETHER = re.compile(
     r"(?<=[^\s('\"\[/\\:=>._a-z-])"
     r"(?=(?:llama_[a-z_]{3,40}|ggml_[a-z_]{3,60}|llm_load_[a-z_]{3,40}|"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from kvwise.diagnose.case import Case, Seen
 from kvwise.diagnose.finding import HOST_RAM, UNIFIED, VRAM, Hit, Remedy, When
-from kvwise.diagnose.stage import READY, WARMUP
+from kvwise.diagnose.stage import READY, STAGES, WARMUP
 from kvwise.text import phrase
 from kvwise.units import MIB
 
@@ -140,8 +140,16 @@ def at_run(each: Seen) -> bool:
 
 def speaks(case: Case, each: Seen) -> bool:
     """May this line be blamed? One that the engine calls no error only if the load ended."""
-    went_on = case.complete and not case.has("crashed", "assert")
-    return each.level == "E" or not (went_on or _NO_FAILURE.search(each.text))
+    ended = case.has("crashed", "assert")
+    went_on = case.complete and not ended
+    if ended and STAGES.index(each.stage) < STAGES.index(case.stage):
+        return False  # the load was over that before it broke
+    return each.level == "E" or not (went_on or no_failure(each.text))
+
+
+def no_failure(text: str) -> bool:
+    """Does another program mark a line as a warning, or as less?"""
+    return bool(_NO_FAILURE.search(text))
 
 
 def decoding(case: Case, lines: list[Seen]) -> bool:

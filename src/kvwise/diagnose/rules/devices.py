@@ -33,20 +33,29 @@ _BROKEN = (
     "not supported",
     "no device",
     "initialization error",
+    "NOT_INITIALIZED",
+    "context pointer null",
     "invalid device ordinal",
 )
 
 
 def _cuda(words: tuple[str, ...], confidence: float) -> When:
-    def told(each: Seen) -> bool:
-        return any(word in each.fields.get("reason", "") for word in words)
+    return seen("cuda", confidence=confidence, where=lambda each: _says(each, words))
 
-    return seen("cuda", confidence=confidence, where=told)
+
+def _says(each: Seen, words: tuple[str, ...]) -> bool:
+    return any(word in each.fields.get("reason", "") for word in words)
+
+
+_ASSERTED = 0.55
+"""An assertion, or an error of a GPU, is the reason: words of lines around it are not asked."""
 
 
 def _crash(case: Case) -> Hit | None:
     """The engine crashed, and nothing before it says why."""
     lines = [each for each in case.all("assert", "crashed") if "n_ubatch" not in each.text]
+    unknown = [each for each in case.all("cuda") if not _says(each, (*_FAULTS, *_BROKEN))]
+    lines += unknown
     if not lines:
         lines = [] if case.has("model_load", "server_exit") else case.all("exited")
     if not lines or case.has("device_lost", "no_kernel", "cpu_instructions", "library_missing"):
@@ -54,7 +63,8 @@ def _crash(case: Case) -> Hit | None:
     if case.has("no_gpu") and not at_run(lines[0]):
         return None
     alone = not failed(case) and not case.has("gpu_oom", "v_quant_needs_flash_attn", "context_made")
-    return Hit(POSSIBLE if alone else 0.2, tuple(lines[:3]))
+    sure = _ASSERTED if unknown or case.has("assert") else POSSIBLE
+    return Hit(sure if alone else 0.2, tuple(lines[:3]))
 
 
 def _no_gpu(case: Case) -> Hit | None:

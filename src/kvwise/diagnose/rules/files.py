@@ -72,6 +72,13 @@ def _merged(case: Case) -> Hit | None:
     return Hit(FAIR, tuple(lines[:2]), dict(lines[0].fields)) if lines else None
 
 
+def _cut(case: Case) -> Hit | None:
+    """The header ends early; not where a build stops at a type that it does not know."""
+    if case.has("tensor_type_unknown"):
+        return None
+    return seen("data_cut", "header_cut", confidence=SURE)(case)
+
+
 def _unjoined(case: Case) -> Hit | None:
     """A piece of a file was opened as if it were the whole."""
     pieces = case.all("joined_part")
@@ -90,7 +97,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "cut",
         "file-corrupt",
-        seen("data_cut", "header_cut", confidence=SURE),
+        _cut,
         template(
             "the file is shorter than its own table says, or damaged: the download or the copy "
             "was cut"

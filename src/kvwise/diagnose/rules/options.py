@@ -17,7 +17,8 @@ def _spec_without_type(case: Case) -> Hit | None:
     drafts = any(model.draft for model in case.loaded.models) or any(
         context.draft for context in case.loaded.contexts
     )
-    told = case.has("draft_vocab", "draft_kind", "speculation_off", "draft_load", "mtp_missing")
+    told = case.has("draft_vocab", "draft_kind", "speculation_off", "draft_load", "mtp_missing",
+                    "draft_context")  # fmt: skip
     return Hit(LIKELY, tuple(lines[:2])) if lines and drafts and not told else None
 
 
@@ -178,7 +179,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "speculation",
         "speculation-off",
-        seen("speculation_off", confidence=FAIR),
+        seen("speculation_off", "draft_context", confidence=FAIR),
         template("speculative decoding did not start; the server runs without it"),
         (remedy("show why", "--verbosity 4"),),
     ),

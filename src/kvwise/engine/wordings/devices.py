@@ -28,6 +28,7 @@ ROWS: tuple[Wording, ...] = (
     ("device_lost", "NVRM: Xid", r"NVRM: Xid .{0,60}: (?P<xid>\d+)"),
     ("device_lost", "GPU Timeout", r"(?:Caused )?GPU Timeout Error"),
     ("device_lost", "ErrorTimeout", r"CommandBufferCallbackErrorTimeout"),
+    ("device_lost", "SubmissionsIgnored", r"for causing prior/excessive GPU errors|CallbackErrorSubmissionsIgnored"),
     ("device_lost", "ImpactingInteractivity", r"CallbackErrorImpactingInteractivity"),
     ("device_lost", "CallbackErrorHang", r"CallbackErrorHang"),
     ("device_lost", "DXGI_ERROR_DEVICE", r"DXGI_ERROR_DEVICE_(?:REMOVED|HUNG|RESET)"),
@@ -101,7 +102,7 @@ ROWS: tuple[Wording, ...] = (
     ("library_missing", "unable to locate", r"unable to locate (?P<library>llama-server|llama runner|ollama runner)"),
     ("no_backend", "no backends are loaded", r"no backends are loaded"),
     ("cuda", "Memory access fault by GPU", r"(?P<reason>Memory access fault by GPU)"),
-    ("cuda", "error: ", r"(?:CUDA|ROCm|HIP|MUSA) error: (?P<reason>.{1,200})"),
+    ("cuda", "error: ", r"(?:CUDA|ROCm|HIP|MUSA|CANN) error: (?P<reason>.{1,200})"),
     # -- other machines --------------------------------------------------------------------------------
     ("rpc_connect", "Failed to connect to", r"Failed to connect to (?P<endpoint>\S+)"),
     ("rpc_lost", "GGML_ASSERT(status)", r"ggml-rpc\S{0,20}:\d+: GGML_ASSERT\(status\)"),

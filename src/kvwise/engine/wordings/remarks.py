@@ -118,7 +118,7 @@ ROWS: tuple[Wording, ...] = (
     ("repeats", "@@@@@@@@@@@@", r"@{12,}"),
     ("repeats", "GGGGGGGGGGGG", r"G{12,}"),
     ("repeats", "????????????", r"\?{12,}"),
-    ("repeats", "!!!!!!!!!!!!", r"!{12,}"),
+    ("repeats", "!!!!!!!!!!!!", r"^(?!!{59}$).{0,400}?!{12,}"),
     ("parse_failed", "peg-parse", r"(?:peg-parse|peg parse).{0,40}(?:error|fail)"),
     ("parse_failed", "Failed to parse input at pos", r"Failed to parse input at pos"),
     ("command", "-server ", r"(?:^|[\s'\"/\\$>])(?P<tool>llama-server)(?:\.exe)?['\"]? (?P<argv>-.{1,2000})"),

@@ -24,7 +24,7 @@ ROWS: tuple[Wording, ...] = (
     ("crashed", "/BUS", r"\bstatus=(?P<what>7/BUS)\b"),
     ("crashed", "/TRAP", r"\bstatus=(?P<what>5/TRAP)\b"),
     ("cpu_instructions", "4/ILL", r"\bstatus=4/ILL\b"),
-    ("gpu_oom", "out-of-memory during startup", r"reported out-of-memory during startup(?:: (?P<reason>.{1,300}))?"),
+    ("weights_alloc", "out-of-memory during startup", r"reported out-of-memory during startup(?:: (?P<reason>.{1,300}))?"),
     ("weights_alloc", "nough GPU memory to load", r"[Nn]ot enough GPU memory to load the model"),
     ("weights_alloc", "load full model on GPU", r"unable to load full model on GPU"),
     ("gpu_oom", "OOM detected", r"(?:runtime|GPU|CUDA|VRAM) OOM detected"),
