@@ -111,6 +111,31 @@ def test_an_empty_folder(quick: Kvwise, tmp_path: Path) -> None:
     assert quick("doctor", str(tmp_path)).code == 1
 
 
+@pytest.mark.parametrize("content", [b"", bytes(range(256)) * 20, b"\x93\xff" * 50])
+def test_what_is_no_text_is_said_in_one_line(quick: Kvwise, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(content)
+    done = quick("doctor", str(path))
+    assert done.code == 1
+    assert "is no text" in done.err if content else "is empty" in done.err
+    assert done.out == ""
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "latin-1", "gbk"])
+def test_logs_in_other_encodings_are_text(quick: Kvwise, tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "a.log"
+    said = "r\u00e9seau" if encoding == "latin-1" else "\u6a21\u578b"
+    line = f"{said} llama_model_load: error loading model: missing tensor 'output_norm'\n"
+    path.write_bytes(line.encode(encoding))
+    assert quick("doctor", str(path), "--json").json["findings"][0]["kind"] == "missing-tensor"
+
+
+def test_an_empty_log_of_a_process_that_was_killed(quick: Kvwise, tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"")
+    assert quick("doctor", str(path), "--exit-code", "137").code == 0
+
+
 def test_packed_logs(quick: Kvwise, tmp_path: Path) -> None:
     packed = gzip.compress(Path(KV).read_bytes())
     whole, cut, plain, bad = (tmp_path / f"{name}.gz" for name in ("whole", "cut", "plain", "bad"))

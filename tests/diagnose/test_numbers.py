@@ -304,3 +304,33 @@ def test_a_plan_stays_below_what_the_host_refused_and_stands_at_its_load() -> No
     assert sum(line.context_bytes for line in ledger.lines) < size
     assert all(option.context_bytes < size for option in found.numbers.options)
     assert [each.numbers is found.numbers for each in found.loads] == [False, True]
+
+
+@pytest.mark.parametrize("n_ctx", [40960, 32768, 1280])
+def test_the_size_of_a_refused_cache_tells_the_length(n_ctx: int) -> None:
+    log = (START + FACTS + NO_CACHE).replace("6039797760", str(36 * 1024 * 2 * 2 * n_ctx))
+    numbers = diagnose(log).numbers
+    assert numbers
+    assert numbers.launch.n_ctx == n_ctx
+    assert f"{n_ctx:,}" in str(numbers.note)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        (START + FACTS + NO_CACHE).replace("6039797760", "6039900000"),  # of no length
+        START + FACTS + CONTEXT + NO_CACHE,  # it says the length itself
+        START + FACTS + NO_CACHE.replace("failed to allocate buffer for kv cache", "failed"),
+    ],
+)
+def test_other_sizes_tell_no_length(log: str) -> None:
+    numbers = diagnose(log).numbers
+    assert numbers
+    assert "that was refused" not in str(numbers.note)
+
+
+def test_the_types_that_are_named_decide_which_length_it_is() -> None:
+    log = START + FACTS + NO_CACHE
+    found = diagnose(log, settings={"type_k": "q8_0", "type_v": "q8_0", "flash_attn": "on"})
+    assert found.numbers
+    assert found.numbers.launch.n_ctx == 0  # no whole length takes this much in q8_0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import os
 import sys
@@ -29,6 +30,10 @@ _NOT_LOGS = frozenset({".gguf", ".bin", ".safetensors", ".zip", ".png", ".jpg", 
                        ".exe", ".dll", ".py", ".pyc", ".db"})  # fmt: skip
 _MOST_FILES = 1000
 _PIECE = 1 << 20
+_SAMPLE = 4096
+_CONTROLS = "\t\n\r\v\f\b\x1b"
+_ODD = 0.3
+"""Share of characters that are none: a log in another encoding has fewer, other files have more."""
 _GZIP = b"\x1f\x8b"
 _NO_LOGS: dict[bytes, tuple[str, str]] = {
     b"GGUF": (template("{path} is a model, not a log"), template("-m names the model")),
@@ -98,7 +103,7 @@ def command(
     for name in names:
         try:
             found[name] = diagnose(
-                _stdin() if name == "-" else _file(name),
+                _not_empty(_stdin() if name == "-" else _file(name), name, exit_code),
                 model=model,
                 settings=settings,
                 devices=given[0],
@@ -114,7 +119,7 @@ def command(
     if not found:
         raise SourceError("{path} holds no file that could be a log", path=log)
     _show(printer, found, unread)
-    blamed = any(each.blamed for each in found.values())
+    blamed = any(not one.guessed for each in found.values() for one in each.blamed)
     return EXIT_FOUND if blamed and fail_on_findings else 0
 
 
@@ -194,6 +199,21 @@ def _names(log: str) -> list[str]:
     return names
 
 
+def _not_empty(pieces: Iterator[bytes], name: str, exit_code: int | None) -> Iterator[bytes]:
+    """The pieces; nothing at all is no log, unless how the process ended is known."""
+    first = next((piece for piece in pieces if piece), None)
+    if first is None and exit_code is None:
+        hint = "if the engine wrote nothing, say how it ended: --exit-code N"
+        raise SourceError("{path} is empty", path=_shown(name), hint=hint)
+    if first is not None:
+        yield first
+        yield from pieces
+
+
+def _shown(name: str) -> str | Phrase:
+    return phrase("standard input") if name == "-" else name
+
+
 def _stdin() -> Iterator[bytes]:
     if sys.stdin is None:
         raise UsageError("standard input is closed", hint="name a file instead of -")
@@ -230,8 +250,27 @@ def _unpacked(file: BinaryIO, name: str) -> Iterator[bytes]:
 def _pieces(file: BinaryIO, name: str) -> Iterator[bytes]:
     begun = False
     while piece := file.read(_PIECE):
-        if not begun and piece[:4] in _NO_LOGS:
-            what, hint = _NO_LOGS[piece[:4]]
-            raise SourceError(what, hint=hint, path=name)
+        if not begun:
+            _no_log(piece, name)
         begun = True
         yield piece
+
+
+def _no_log(begins: bytes, name: str) -> None:
+    """Raise SourceError for what begins as no log does."""
+    if begins[:4] in _NO_LOGS:
+        what, hint = _NO_LOGS[begins[:4]]
+        raise SourceError(what, hint=hint, path=name)
+    sample = begins[:_SAMPLE]
+    if sample[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) or _half_zeros(sample):
+        return  # UTF-16, as shells of Windows write it
+    text = sample.decode("utf-8", "replace")
+    odd = sum(char == "\ufffd" or (char < " " and char not in _CONTROLS) for char in text)
+    if odd > _ODD * len(text):
+        raise SourceError(
+            "{path} is no text", path=_shown(name), hint="name what the engine printed"
+        )
+
+
+def _half_zeros(sample: bytes) -> bool:
+    return max(sample[::2].count(0), sample[1::2].count(0)) > len(sample) // 6

@@ -13,6 +13,7 @@ from typing import Any
 from kvwise.device import Device, Host
 from kvwise.diagnose.case import Case
 from kvwise.diagnose.claims import claims_of
+from kvwise.diagnose.context_of import length_of
 from kvwise.diagnose.finding import Diagnosis
 from kvwise.diagnose.from_log import asked_in, launch_of, model_of, with_settings
 from kvwise.diagnose.room import host_of
@@ -27,7 +28,7 @@ from kvwise.memory.ledger import Ledger
 from kvwise.plan.choose import Impossible, Plan
 from kvwise.plan.choose import plan as make_plan
 from kvwise.plan.goal import Goal
-from kvwise.text import Phrase
+from kvwise.text import Phrase, phrase
 from kvwise.verify.compare import Row, compare, engine_devices
 
 _SHORTEST = 2048
@@ -108,19 +109,27 @@ def with_numbers(
     told = model or model_of(case.loaded.model)
     numbers = None
     if told:
+        on = tuple(devices) or tuple(map(with_reserve, engine_devices(case.loaded)))
+        asked = with_settings(launch or launch_of(case), settings or {})
+        length = None if asked.n_ctx else _length(case, told, asked, on)
         kinds = {finding.kind for finding in found.findings[:3] if finding.blames}
         numbers = _numbers(
             case,
             _Ask(
                 basis="file" if model else "log",
                 model=told,
-                launch=with_settings(launch or launch_of(case), settings or {}),
-                devices=tuple(devices) or tuple(map(with_reserve, engine_devices(case.loaded))),
+                launch=replace(asked, n_ctx=length) if length else asked,
+                devices=on,
                 host=host_of(_of_one_run(found, case), host),
                 kinds=frozenset(kinds),
                 fixed=frozenset(settings or ()) - {"tool", "build"},
             ),
         )
+        if length:
+            said = phrase(
+                "the cache that was refused is that of {length} tokens", length=f"{length:,}"
+            )
+            numbers = replace(numbers, note=numbers.note or said)
     refusal, claims = refusal_of(case, numbers), claims_of(case)
     loads = tuple(
         replace(each, numbers=numbers, refusal=refusal, claims=claims)
@@ -129,6 +138,14 @@ def with_numbers(
         for each in found.loads
     )
     return replace(found, numbers=numbers, refusal=refusal, claims=claims, loads=loads)
+
+
+def _length(case: Case, model: Model, launch: Launch, devices: tuple[Device, ...]) -> int | None:
+    """The context's length, where the log tells it only by the size of the cache it was refused."""
+    refusal = refusal_of(case, None)
+    if refusal is None or refusal.part != "kv" or refusal.asked_bytes is None:
+        return None
+    return length_of(refusal.asked_bytes, refusal.buffer, model, launch, devices)
 
 
 def _of_one_run(found: Diagnosis, case: Case) -> list[Case]:
