@@ -144,6 +144,22 @@ FUSED_EXPERTS_LEFT = _seen(
     "fused experts of a next-token layer that nobody asked for stay in the file",
     "src/llama-model.cpp create_tensor_gate_up_exps",
 )
+SAMPLERS_ALWAYS = _seen(
+    "a sampler on the device has as many chains whatever rows a batch asks for",
+    "src/llama-graph.cpp build_sampling",
+)
+NEXTN_RESERVES = _seen(
+    "a context is reserved once more when its hidden states are asked for",
+    "src/llama-context.cpp set_embeddings_nextn",
+)
+MORE_LAYER_INPUTS = _seen(
+    "more architectures hand out what their layers read",
+    "src/models/nanbeige.cpp, hunyuan-vl.cpp, mimo2.cpp",
+)
+DFLASH_OPTIONS = _seen(
+    "DFlash drafts scale embeddings and values and choose their activation as the file says",
+    "src/models/dflash.cpp load_arch_hparams",
+)
 NEWER_ARCHITECTURES = _seen("architectures that came later", "src/llama-arch.cpp LLM_ARCH_NAMES")
 
 

@@ -248,7 +248,8 @@ ROWS: dict[str, Row] = {
         steps.per_layer("swiglu_clamp_exp", "swiglu_clamp_shexp"), mtp, mtp_kv="apart",
     ),
     "dflash": _row(
-        NEOX, _RMS, latent.targets(), latent.draft_window, steps.sections(required=False),
+        NEOX, _RMS, "f_embedding_scale f_attn_value_scale f_logit_scale", latent.targets(),
+        latent.draft_window, steps.sections(required=False),
         encoder=True,
         rope_if=("dsv4_hc_mult", NORM),
         rope_later=(builds.ROPE_BY_SECTIONS, "rope_sections", MROPE),

@@ -192,12 +192,21 @@ class FlashAttention:
 
 
 @dataclass(frozen=True, slots=True)
+class Nodes:
+    """Nodes of the graph of a prompt batch."""
+
+    prompt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Splits:
-    """Pieces the graph was cut into, for a prompt batch and for one token."""
+    """Pieces the graph was cut into, for a prompt batch and for one token; newer builds say its
+    nodes on the same line."""
 
     prompt: int
     token: int | None
     batch: int | None
+    nodes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +386,7 @@ Event: TypeAlias = (
     | CompressorState
     | Rotation
     | FlashAttention
+    | Nodes
     | Splits
     | Slots
     | SlotCapped

@@ -146,7 +146,7 @@ _FEATURE = re.compile(r"([A-Z][A-Z0-9_]*) = [1-9]")
 
 
 def _splits(m: Match[str]) -> ev.Event:
-    return ev.Splits(int(m[1]), _int(m[3]), _int(m[2]))
+    return ev.Splits(int(m[2]), _int(m[4]), _int(m[3]), _int(m[1]))
 
 
 def _timing(m: Match[str]) -> ev.Event:
@@ -210,7 +210,9 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("attn_rot_", r"attn_rot_([kv]) = (\d+)", lambda m: ev.Rotation(m[1], m[2] != "0")),
     ("Flash Attention ", r"Flash Attention (?:was auto, set to )?(enabled|disabled|not supported)",
      lambda m: ev.FlashAttention(m[1] == "enabled")),
-    ("splits = ", rf"splits = {_INT}(?: \(with bs={_INT}\), {_INT} \(with bs=1\))?", _splits),
+    ("graph nodes ", rf"graph nodes\s+= {_INT}", lambda m: ev.Nodes(int(m[1]))),
+    ("splits = ", rf"(?:nodes = {_INT}(?: / \d+)?, )?splits = {_INT}"
+     rf"(?: \(with bs={_INT}\), {_INT} \(with bs=1\))?", _splits),
     # -- server --------------------------------------------------------------------------------
     ("n_slots = ",
      rf"n_slots = {_INT}(?:, n_ctx_slot = {_INT})?(?:, kv_unified = '(true|false)')?",

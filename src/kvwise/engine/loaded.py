@@ -48,6 +48,7 @@ class ContextLoad:
     flash_attn: bool | None = None
     rotation: dict[str, bool] = field(default_factory=dict)
     splits: ev.Splits | None = None
+    nodes: int | None = None  # of the graph that was reserved last
     pending: dict[str, Amounts] = field(default_factory=dict)  # cache buffers without a total yet
 
     @property
@@ -113,6 +114,8 @@ class Collector:
         self._draft = self._mtp = self._measured = False
         self._what = ""
         self._shape: ev.CacheShape | None = None
+        self._again: Amounts | None = None  # a reservation that does not say whose it is
+        self._grown = False  # the draft's was made again
 
     def add(self, record: ev.Record) -> None:
         """Take one record in."""
@@ -176,6 +179,7 @@ class Collector:
                 _count(self._model.weights, event)
             case ev.DraftStarts():
                 self._draft, self._mtp, self._measured = True, event.mtp, event.measured
+                self._grown = False
                 self.loaded.draft_measured |= event.measured
             case _:
                 return False
@@ -205,20 +209,46 @@ class Collector:
     def _add_reserve(self, event: ev.Event) -> bool:
         match event:
             case ev.Buffer(part="compute"):
-                self._context.compute[event.buffer] = Total((event.size,))
+                into = self._context.compute if self._again is None else self._again
+                into[event.buffer] = Total((event.size,))
             case ev.Buffer(part="output"):
                 self._context.output[event.buffer] = Total((event.size,))
             case ev.ReserveStarts():
-                self._context.compute.clear()
+                self._again = {} if self._context.compute else None
             case ev.FlashAttention():
                 self._context.flash_attn = event.on
             case ev.Rotation():
                 self._context.rotation[event.side] = event.on
+            case ev.Nodes():
+                self._graph(event.prompt)
             case ev.Splits():
+                self._graph(event.nodes)
                 self._context.splits = event
             case _:
                 return False
         return True
+
+    def _graph(self, nodes: int | None) -> None:
+        """The graph of a reservation. One that was made again does not say whose it is."""
+        if nodes is None:
+            return
+        whose = self._context if self._again is None else self._reserved_again(nodes)
+        whose.nodes = nodes
+        if self._again is not None:
+            whose.compute, self._again = self._again, None
+
+    def _reserved_again(self, nodes: int) -> ContextLoad:
+        """Before a first batch llama.cpp may reserve a draft once more, then its target. Sampling
+        makes the draft's graph larger, the target's stays about as large as it was."""
+        main, draft = self.loaded.main, self._context
+        if not self._draft or main is None or main.nodes is None:
+            return self._context
+        first, self._grown = not self._grown, True
+        if nodes == main.nodes:
+            return main
+        if first and nodes > (draft.nodes or 0):
+            return draft
+        return min((draft, main), key=lambda each: abs((each.nodes or 0) - nodes))
 
     def _add_cache(self, total: ev.KVCache | ev.RecurrentState | ev.CompressorState) -> None:
         part = {"KVCache": "kv", "RecurrentState": "rs"}.get(type(total).__name__, "state")

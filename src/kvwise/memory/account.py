@@ -23,7 +23,7 @@ from kvwise.memory.overhead import basis as overhead_basis
 from kvwise.memory.overhead import overhead
 from kvwise.memory.parts.beside import Beside, beside
 from kvwise.memory.parts.companions import NONE, Companions
-from kvwise.memory.parts.draft import by_its_file
+from kvwise.memory.parts.draft import by_its_file, handed_on
 from kvwise.memory.placement import HOST, buffer_name
 from kvwise.memory.skipped import ON_REQUEST
 from kvwise.text import Phrase, phrase
@@ -49,7 +49,8 @@ def account(
     does not fit the model.
     """
     launch = by_its_file(launch, companions.draft)
-    made = make(model, launch, devices, host, compute_mode)
+    handed = handed_on(model, launch, companions.draft)
+    made = make(model, launch, devices, host, compute_mode, paired=lambda _: handed)
     more = beside(made, companions, devices, host, compute_mode)
     mine = parts(made)
     lines = [

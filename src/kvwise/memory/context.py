@@ -16,6 +16,7 @@ from kvwise.errors import Refused
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory import flash, legality
+from kvwise.memory.paired import ALONE, Paired
 from kvwise.memory.placement import Placement
 from kvwise.units import pad
 
@@ -47,6 +48,7 @@ class Context:
     build: int = builds.OLDEST  # of llama.cpp, whose rules apply
     v_trans: bool = False  # V stored transposed: settled before `auto` looks at flash attention
     notes: tuple[str, ...] = ()  # note codes of zoo/README.md
+    paired: Paired = ALONE  # what its draft or its target makes of it, for compute/ alone
 
     @property
     def n_stream(self) -> int:

@@ -218,7 +218,8 @@ def _tied_output(model: Model) -> Tensor | None:
 
 def rope_layers(model: Model) -> Iterator[int]:
     """Layers that hold RoPE factors: Gemma 4 only those without a window, loops only once."""
-    for layer in range(model.n_layer // max(1, model.n_loops)):
+    count = model.n_layer // max(1, model.n_loops)
+    for layer in range(count or model.n_layer_all):  # an assistant is nothing but MTP layers
         if not (model.architecture.startswith("gemma4") and model.is_swa(layer)):
             yield layer
 

@@ -6,8 +6,8 @@ The same steps make the target and, beside it, a draft.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from kvwise.device import Device, Host
@@ -21,6 +21,7 @@ from kvwise.memory.context import Context, resolve
 from kvwise.memory.ledger import Basis, Cache, Part
 from kvwise.memory.loader import CPU, Spot
 from kvwise.memory.output import output_buffer, output_bytes
+from kvwise.memory.paired import ALONE, LentCache, Paired
 from kvwise.memory.placement import HOST, Placement, buffer_name, place, select
 from kvwise.memory.weights import Weights, weigh
 from kvwise.text import phrase
@@ -56,8 +57,12 @@ def make(
     devices: Sequence[Device],
     host: Host | None,
     compute_mode: ComputeMode,
+    *,
+    paired: Callable[[Sequence[Device]], Paired] | None = None,
 ) -> Made:
-    """Raises Refused when llama.cpp would refuse the setting, UsageError for a launch that names
+    """`paired` says what the context does beside another one, given the devices it is on.
+
+    Raises Refused when llama.cpp would refuse the setting, UsageError for a launch that names
     what is not there."""
     chosen = select(launch, devices)
     placement = place(model, launch, chosen, host)
@@ -66,11 +71,29 @@ def make(
     kept = caches(model, context, placement, chosen, launch.build)
     work = _LEFT_OUT
     if compute_mode != "none":
-        work = compute(model, context, placement, kept, launch, chosen, mode=compute_mode)
+        both = ALONE if paired is None else paired(chosen)
+        shown = replace(context, paired=both if compute_mode == "reserved" else both.at_first)
+        read = (*kept, *map(_lent, both.caches))
+        work = compute(model, shown, placement, read, launch, chosen, mode=compute_mode)
         if work.n_nodes:
             n_tensors = sum(weights.counts.values())
-            legality.check_graph(model, context, n_tensors, work.n_nodes, work.n_leafs)
+            legality.check_graph(model, shown, n_tensors, work.n_nodes, work.n_leafs)
     return Made(model, launch, context, placement, chosen, weights, kept, work)
+
+
+def _lent(each: LentCache) -> Cache:
+    """A cache of the target's as the draft's graph sees it."""
+    return Cache(
+        role=each.role,
+        kind="kv",
+        cells=each.cells,
+        streams=each.streams,
+        layers=each.layers,
+        type_k=each.types[0],
+        type_v=each.types[1],
+        k_row=(each.rows[0],) * len(each.layers),
+        v_row=(each.rows[1],) * len(each.layers),
+    )
 
 
 def parts(made: Made) -> dict[int, tuple[Part, ...]]:

@@ -28,7 +28,7 @@ _KINDS = {"CUDA": "cuda", "ROCm": "hip", "Vulkan": "vulkan", "MTL": "metal", "Me
           "RPC": "rpc"}  # fmt: skip
 _FEATURES = {"AVX2": "avx2", "AVX512": "avx512f", "DOTPROD": "asimddp"}
 _DEVICE = re.compile(r"([A-Za-z]+?)(\d+)\Z")
-_REMOTE = re.compile(r"RPC\d*\[(.+)\]\Z")
+_REMOTE = re.compile(r"RPC(\d*)\[(.+)\]\Z")
 DRAFT = "draft "
 """Before the names of a draft's rows."""
 
@@ -138,7 +138,7 @@ def compare(ledger: Ledger, loaded: Loaded) -> tuple[Row, ...]:
     return (*mine, *_draft_rows(ledger, loaded, remote))
 
 
-def _draft_rows(ledger: Ledger, loaded: Loaded, remote: dict[str, str]) -> Iterator[Row]:
+def _draft_rows(ledger: Ledger, loaded: Loaded, remote: dict[str, list[str]]) -> Iterator[Row]:
     """The buffers of a draft that is in the ledger, beside what the engine said of it."""
     extras = [extra for extra in ledger.extras if extra.of in DRAFTS]
     contexts = [context for context in loaded.contexts if context.draft]
@@ -167,18 +167,23 @@ def _draft_rows(ledger: Ledger, loaded: Loaded, remote: dict[str, str]) -> Itera
             yield Row(kind, DRAFT + name, computed.get(name), measured.get(name))
 
 
-def _remote_names(loaded: Loaded) -> dict[str, str]:
-    """RPC endpoint -> device name: buffer lines say RPC0[endpoint] for every one of them."""
-    return {
-        device.description.split(") (")[0]: device.name
-        for device in loaded.devices
-        if device.name.startswith("RPC")
-    }
+def _remote_names(loaded: Loaded) -> dict[str, list[str]]:
+    """RPC endpoint -> names of its devices: buffer lines say RPC0[endpoint] for the first of each,
+    RPC1[endpoint] for the next."""
+    names: dict[str, list[str]] = {}
+    for device in loaded.devices:
+        if device.name.startswith("RPC"):
+            mine = names.setdefault(device.description.split(") (")[0], [])
+            mine += [device.name] * (device.name not in mine)  # a draft's are said again
+    return names
 
 
-def _plain(name: str, remote: dict[str, str]) -> str:
+def _plain(name: str, remote: dict[str, list[str]]) -> str:
     match = _REMOTE.match(name)
-    return remote.get(match[1], name) if match else name
+    if match is None:
+        return name
+    names, number = remote.get(match[2], []), int(match[1] or 0)
+    return names[number] if number < len(names) else name
 
 
 def _buffers(ledger: Ledger, kind: Kind, field: str, measured: Amounts) -> Iterator[Row]:

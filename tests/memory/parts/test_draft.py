@@ -195,11 +195,31 @@ class TestBorrowedHeads:
         launch = Launch.parse(["-c", "1024", "-md", "x", "--spec-type", f"draft-{kind}"])
         with pytest.raises(Refused):
             account(bare, Launch.parse(["-c", "1024"]), (GPU,))
-        made = account(setup.zoo_model(QWEN), launch, (GPU,), companions=Companions(draft=bare))
+        beside = Companions(draft=bare)
+        if kind == "eagle3":  # llama.cpp takes one layer, the recorded one has more
+            with pytest.raises(Refused, match="numbers a token"):
+                account(setup.zoo_model(QWEN), launch, (GPU,), companions=beside)
+            return
+        made = account(setup.zoo_model("tiny-llama"), launch, (GPU,), companions=beside)
         found = summed(made.extras, "draft")
         assert found["weights"] == sum(-(-t.nbytes // 128) * 128 for t in kept)
         assert found["context"] > 0
-        assert found["compute"] > 0
+        assert all(e.basis["compute"] == "computed" for e in made.extras if e.compute_bytes)
+
+    @pytest.mark.parametrize("layers", [(1, 2, 99), (1, 2, 6)])
+    def test_layers_that_the_target_does_not_have(self, layers: tuple[int, ...]) -> None:
+        draft = replace(setup.zoo_model("tiny-dflash"), target_layers=layers)
+        launch = Launch.parse(["-c", "1024", "-md", "x", "--spec-type", "draft-dflash"])
+        with pytest.raises(Refused) as caught:
+            account(setup.zoo_model("tiny-llama"), launch, (GPU,), companions=Companions(draft))
+        assert caught.value.code == "draft_cannot_read_target"
+
+    def test_a_target_that_hands_nothing_on(self) -> None:
+        launch = Launch.parse(["-c", "1024", "-md", "x", "--spec-type", "draft-dflash"])
+        beside = Companions(draft=setup.zoo_model("tiny-dflash"))
+        with pytest.raises(Refused) as caught:
+            account(setup.zoo_model("tiny-mimo2"), launch, (GPU,), companions=beside)
+        assert caught.value.code == "draft_cannot_read_target"
 
 
 class TestMTP:

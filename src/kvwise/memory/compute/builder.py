@@ -72,7 +72,9 @@ class Builder:
         self.n_embd = model.n_embd
         self.graph = Graph()
         self.embd: Tensor | None = None  # what pooling looks at: the final norm's result
+        self.scores: Tensor | None = None  # what is sampled from: the logits
         self.outputs: list[Tensor] = []  # what is handed out, and so never freed
+        self._layer_inputs: dict[int, Tensor] = {}
         self._weights: dict[tuple[str, int], Tensor] = {}
         self._table = model.header.by_name
         self._left: set[str] = set()
@@ -116,9 +118,19 @@ class Builder:
     def pin(self, tensor: Tensor, backend: int) -> None:
         self._pinned.append((tensor, backend))
 
+    def layer_input(self, il: int, x: Tensor) -> None:
+        """What layer `il` reads, or the last one leaves: a draft may ask for it."""
+        self._layer_inputs[il] = x
+
     def finish(self) -> Graph:
-        """Number the tensors and mark the outputs."""
-        for tensor in (self.embd, *self.outputs):
+        """Number the tensors and mark the outputs. Raises Unbuildable if a draft reads a layer's
+        input that the family did not tell of."""
+        handed = self.context.paired.embeddings_layer_inp
+        for il in handed:
+            if il not in self._layer_inputs:
+                raise Unbuildable(f"the input of layer {il} is not known")
+        asked = (self._layer_inputs[il] for il in handed)
+        for tensor in (self.embd, *self.outputs, *asked):
             if tensor is not None:
                 tensor.flags |= FLAG_OUTPUT
         graph = self.graph
@@ -191,6 +203,19 @@ class Builder:
             raise Unbuildable(f"{name} is missing")
         return made
 
+    def shared(self, name: str) -> Tensor | None:
+        """A weight of no layer, the target's where a draft has none."""
+        own = self.top(name)
+        return self.of_target(name) if own is None else own
+
+    def of_target(self, name: str) -> Tensor | None:
+        """The target's weight of that name."""
+        lent = self.context.paired.lends(name)
+        if lent is None:
+            return None
+        home = self.homes.backend(lent.device)
+        return self.once(("lent", name), lambda: _weight(lent.tensor, home))
+
     # -- inputs and caches ------------------------------------------------------------------
 
     def input(self, key: object, kind: GGMLType, *ne: int) -> Tensor:
@@ -236,6 +261,10 @@ class Builder:
 
     def cache_backend(self, il: int) -> int:
         """Backend whose memory holds the caches of layer `il`."""
+        cache = self._cache_of.get(il)
+        lent = None if cache is None else self.context.paired.home_of(cache.role)
+        if lent is not None:
+            return self.homes.backend(lent)
         if not self.context.offload_kqv:
             return self.placement.n_gpu
         return self.homes.of_layer(il)

@@ -83,7 +83,7 @@ def layout(  # noqa: PLR0917  (all that a reservation depends on)
     """The layout of a context; `weights` are the settings that decide where weights lie."""
     return Layout(
         model,
-        replace(context, n_ctx=0, n_ctx_seq=0),
+        replace(context, n_ctx=0, n_ctx_seq=0, paired=context.paired.without_lengths),
         placement,
         kinds,
         weights,

@@ -22,6 +22,7 @@ from kvwise.memory.compute.fused import Probed, unfused
 from kvwise.memory.compute.graph import Graph
 from kvwise.memory.compute.homes import Homes
 from kvwise.memory.compute.pieces.output import pooling
+from kvwise.memory.compute.pieces.sampling import sampling
 from kvwise.memory.compute.schedule import schedule
 from kvwise.memory.compute.tape import Tape
 from kvwise.memory.compute.unused import unused
@@ -111,7 +112,9 @@ def _probed(job: Job, family: Build, builder: Builder) -> Probed:
 
 def without_lengths(context: Context) -> Context:
     """The context, whatever its cells and its batches."""
-    return replace(context, n_ctx=0, n_ctx_seq=0, n_batch=0, n_ubatch=0, n_outputs_max=0, notes=())
+    paired = context.paired.without_lengths
+    same = replace(context, n_batch=0, n_ubatch=0, n_outputs_max=0, notes=(), paired=paired)
+    return replace(same, n_ctx=0, n_ctx_seq=0)
 
 
 def assemble(job: Job, family: Build, size: Batch, off: Collection[str] = ()) -> Builder:
@@ -127,6 +130,7 @@ def assemble(job: Job, family: Build, size: Batch, off: Collection[str] = ()) ->
     )
     family(builder)
     pooling(builder)
+    sampling(builder)
     builder.finish()
     return builder
 

@@ -16,7 +16,6 @@ from kvwise.launch import Launch
 from kvwise.memory.compute.alike import as_one
 from kvwise.memory.compute.builder import Unbuildable
 from kvwise.memory.compute.estimate import apart, estimate
-from kvwise.memory.compute.families import UNPROVEN
 from kvwise.memory.compute.growing import Mode, growing, layout, reservation
 from kvwise.memory.compute.key import Key
 from kvwise.memory.compute.reserve import batch
@@ -89,20 +88,8 @@ def _found(key: Key) -> ComputeResult:
         _by_device(sizes),
         "computed",
         reason,
-        _doubts(key.model.architecture),
         n_nodes=nodes,
         n_leafs=found.n_leafs,
-    )
-
-
-def _doubts(architecture: str) -> tuple[Phrase, ...]:
-    if architecture not in UNPROVEN:
-        return ()
-    return (
-        phrase(
-            "the graph of {architecture} follows llama.cpp's source, no recorded graph proves it",
-            architecture=architecture,
-        ),
     )
 
 

@@ -11,15 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from kvwise import builds
+from kvwise.arch import row_of
 from kvwise.device import Device, Host
 from kvwise.errors import Refused
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
+from kvwise.memory import legality
 from kvwise.memory.ledger import Companion, Extra, Part
 from kvwise.memory.made import ComputeMode, Made, make, parts
 from kvwise.memory.output import FLOAT, output_buffer
+from kvwise.memory.paired import ALONE, LENDABLE, Lent, LentCache, Paired
 from kvwise.memory.parts.seats import Seats
 from kvwise.memory.placement import HOST
 from kvwise.options import asked, change
@@ -31,7 +35,13 @@ MTP = "draft-mtp"
 BLOCK_TYPES = frozenset({"draft-dflash", "draft-dspark"})
 """Kinds that guess a whole block of tokens in one pass, a row of scores for each."""
 
-SAMPLED_TYPES = frozenset({MTP, "draft-eagle3", *BLOCK_TYPES})
+SELECTOR = "selector_hidden.weight"
+"""DFlash 2 chooses by itself (since b11549)."""
+
+READING_TYPES = frozenset({"draft-eagle3", *BLOCK_TYPES})
+"""Kinds whose draft reads what some layers of its target read."""
+
+SAMPLED_TYPES = frozenset({MTP, *READING_TYPES})
 """Kinds whose draft samples on its device and hands hidden states on."""
 
 
@@ -90,6 +100,7 @@ def draft_of(
         return None
     settings = _shared(launch, target.context.n_ctx)
     if model is not None:
+        legality.check_borrowed(target.model, model)
         settings = replace(
             settings,
             model=launch.model_draft,
@@ -99,7 +110,8 @@ def draft_of(
             n_cpu_moe=launch.draft_n_cpu_moe,
         )
     try:
-        made = make(model or target.model, settings, devices, host, mode)
+        beside = partial(_beside, target, model)
+        made = make(model or target.model, settings, devices, host, mode, paired=beside)
     except Refused as why:
         raise Refused(
             why.code,
@@ -112,8 +124,6 @@ def draft_of(
 
 def _shared(launch: Launch, n_ctx: int) -> Launch:
     """The target's settings as its draft gets them."""
-    block = BLOCK_TYPES & set(launch.spec_types)
-    rows = max(1, launch.draft_n_max + 1) if block else 1
     return replace(
         launch,
         n_ctx=n_ctx,
@@ -121,7 +131,7 @@ def _shared(launch: Launch, n_ctx: int) -> Launch:
         type_v=launch.draft_type_v,
         embeddings=False,
         pooling="",
-        n_outputs_max=launch.n_seq_max * rows,
+        n_outputs_max=launch.n_seq_max * _rows(launch),
         n_rs_seq=0,
         mtp=MTP in launch.spec_types,
         load_mtp=MTP in launch.spec_types,
@@ -130,6 +140,96 @@ def _shared(launch: Launch, n_ctx: int) -> Launch:
         spec_types=(),
         mmproj="",
     )
+
+
+def handed_on(model: Model, launch: Launch, draft: Model | None) -> Paired:
+    """What the target hands on to the draft that a launch asks for. Raises Refused where llama.cpp
+    has no such hidden states to give."""
+    types, newer = set(launch.spec_types), builds.number(launch.build)
+    if launch.mtp or launch.beside_target or launch.tool == BENCH:
+        return ALONE
+    nextn = MTP in types and builds.has(newer, builds.NEXTN_RESERVES)
+    layers: tuple[int, ...] = ()
+    if draft is not None and types & READING_TYPES:
+        last = model.n_layer if "draft-eagle3" in types else -1
+        layers = tuple(il for il in draft.target_layers if il != last)
+        nextn |= last in draft.target_layers
+        legality.check_layer_inputs(model, layers, launch.build)
+    return Paired(embeddings_layer_inp=layers, embeddings_nextn=nextn)
+
+
+def _beside(target: Made, draft: Model | None, devices: Sequence[Device]) -> Paired:
+    """What the draft gets of its target and does for it; `devices` are the draft's."""
+    if draft is None or not legality.is_head(draft.architecture):
+        return Paired(samplers=_samplers(target.launch, draft))
+    borrows = row_of(draft.header).family == "borrowed"
+    return Paired(
+        samplers=_samplers(target.launch, draft),
+        lent=tuple(_lent(target, devices)),
+        caches=tuple(_lent_caches(target, draft, devices)) if borrows else (),
+    )
+
+
+def _lent_caches(target: Made, draft: Model, devices: Sequence[Device]) -> Iterator[LentCache]:
+    """The target's caches that the draft's layers read: those of its last two layers, the windowed
+    and the full one. Source: src/llama-model.cpp create_memory (share)."""
+    model, last = target.model, target.model.n_layer
+    for windowed, shared in ((False, last - 1), (True, last - 2)):
+        layers = tuple(il for il in range(draft.n_layer_all) if draft.is_swa(il) is windowed)
+        owner = shared if model.has_kv(shared) else model.n_layer_kv_from_start - 1 - windowed
+        for cache in target.caches:
+            if not layers or owner not in cache.layers:
+                continue
+            where = target.placement.layers[owner] if target.context.offload_kqv else HOST
+            place = _seat_of(target, where, devices)
+            if place is not None:
+                index = cache.layers.index(owner)
+                yield LentCache(
+                    role=cache.role,
+                    layers=layers,
+                    cells=cache.cells,
+                    streams=cache.streams,
+                    types=(cache.type_k, cache.type_v),
+                    rows=(cache.k_row[index], cache.v_row[index]),
+                    device=place,
+                )
+
+
+def _seat_of(target: Made, number: int, devices: Sequence[Device]) -> int | None:
+    """The number that a device of the target's has among the draft's, None if it has none."""
+    if number == HOST:
+        return HOST
+    device = target.devices[number]
+    return list(devices).index(device) if device in devices else None
+
+
+def _samplers(launch: Launch, draft: Model | None) -> int:
+    """Rows of a sequence that are sampled on the draft's device, 0 = none."""
+    if asked.has(launch, "--no-spec-draft-backend-sampling"):
+        return 0
+    if draft is not None and SELECTOR in draft.header.by_name:
+        return 0
+    if not SAMPLED_TYPES & set(launch.spec_types):
+        return 0
+    return _rows(launch)
+
+
+def _rows(launch: Launch) -> int:
+    """Rows of scores that a draft asks for of each sequence."""
+    return max(1, launch.draft_n_max + 1) if BLOCK_TYPES & set(launch.spec_types) else 1
+
+
+def _lent(target: Made, devices: Sequence[Device]) -> Iterator[Lent]:
+    """The target's weights that a draft may run on, where its devices reach them."""
+    theirs = target.model.header.by_name
+    for name in LENDABLE:
+        device = target.weights.where.get(name)
+        row = theirs.get(name) or (theirs.get(LENDABLE[0]) if name == LENDABLE[1] else None)
+        if device is None or row is None:
+            continue
+        place = _seat_of(target, device, devices)
+        if place is not None:
+            yield Lent(name, row, place)
 
 
 def extras(draft: Drafted, seats: Seats) -> Iterator[Extra]:
@@ -189,8 +289,9 @@ def _sampling_bytes(made: Made, target: Launch) -> int:
         return 0
     model, start = made.model, made.context.n_seq_max
     rows = made.context.n_outputs_max
-    floats = rows * (model.n_vocab + model.n_embd_out)
-    if not asked.has(target, "--no-spec-draft-backend-sampling"):
+    hidden = made.context.n_batch if SELECTOR in model.header.by_name else rows
+    floats = rows * model.n_vocab + hidden * model.n_embd_out
+    if _samplers(target, model):
         floats += rows * (3 * model.n_vocab + 1)
     return FLOAT * (floats - start * model.n_vocab)
 

@@ -27,7 +27,8 @@ _MODULES = {
         "granite granitemoe minicpm gemma command-r bitnet llama-embed dream llada falcon plamo "
         "phi2 phi3 phimoe gptneox stablelm"
     ),
-    "drafts": "dflash eagle3",
+    "dflash": "dflash",
+    "drafts": "eagle3 gemma4-assistant",
     "encoders": (
         "bert nomic-bert nomic-bert-moe jina-bert-v3 jina-bert-v2 modern-bert neo-bert eurobert "
         "gemma-embedding"
@@ -102,7 +103,3 @@ BUILDERS = Builders(_HOMES)
 
 DRAFTS = Builders(_HOMES | _MTP_HOMES)
 """Architecture -> the graph of a draft context: of its MTP layers, or the whole model's again."""
-
-UNPROVEN = frozenset({"eagle3"})
-"""Architectures whose graph is made from llama.cpp's source alone: neither a recorded graph nor a
-figure of its own pass proves it."""

@@ -5,6 +5,8 @@ Source: src/models/deepseek4.cpp, src/llama-graph.cpp build_inp_dsv4, b10605.
 
 from __future__ import annotations
 
+from functools import reduce
+
 from kvwise import builds
 from kvwise.gguf.types import F16, F32, I32
 from kvwise.memory.compute import ops
@@ -33,6 +35,7 @@ def _deepseek4(b: Builder) -> None:
     b.expand(cache.keys_of(b, RAW).mask)
     streams = hyper.start(b, x)
     for il in range(b.n_layer):
+        _tell(b, streams, il)
         mixed = hyper.before(b, streams, il, "attn")
         cur = attended(b, norm.layer(b, mixed.read, il, "attn_norm"), il)
         streams = hyper.after(b, cur, mixed, il)
@@ -41,12 +44,25 @@ def _deepseek4(b: Builder) -> None:
         cur = feed_forward(b, norm.layer(b, mixed.read, il, "ffn_norm"), il)
         streams = hyper.after(b, cur, mixed, il)
         b.pin_norm(streams, il)
+    _tell(b, streams, b.n_layer)
     if b.since(builds.HIDDEN_ALWAYS_OUT):
         b.outputs.append(streams)
     n_embd, count, n, _ = streams.ne
     rows = ops.get_rows(ops.reshape(streams, n_embd * count, n), b.out_rows())
     cur = hyper.head(b, ops.reshape(rows, n_embd, count, rows.ne[1]))
     output.hand_out(b, output.logits(b, output.final_norm(b, cur), bias=False))
+
+
+def _tell(b: Builder, streams: Tensor, il: int) -> None:
+    """The mean of all streams, if a draft reads what layer `il` reads."""
+    if il not in b.context.paired.embeddings_layer_inp:
+        return
+    n_embd, count, n, _ = streams.ne
+    _, step, row, _ = streams.nb
+    parts = (ops.view_2d(streams, n_embd, n, row, place * step) for place in range(count))
+    mean = ops.scale(reduce(ops.add, parts))
+    b.layer_input(il, mean)
+    b.expand(mean)
 
 
 def feed_forward(b: Builder, x: Tensor, il: int) -> Tensor:

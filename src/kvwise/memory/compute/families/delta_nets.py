@@ -32,6 +32,7 @@ def _build(b: Builder, *, next_: bool) -> None:
     how = Decoder(rows="normed")
     x = embed.tokens(b)
     for il in range(b.n_layer):
+        b.layer_input(il, x)
         cur = norm.layer(b, x, il, "attn_norm")
         b.expand(cur)
         if b.model.is_recr(il):

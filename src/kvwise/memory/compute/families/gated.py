@@ -64,6 +64,7 @@ def _normed_twice(b: Builder, how: Decoder, *, pinned: bool) -> None:
     """Norms after attention and after the network; rows are picked after the first of them."""
     x = start(b, how)
     for il in range(b.n_layer):
+        b.layer_input(il, x)
         cur = self_attention(b, norm.layer(b, x, il, "attn_norm"), il, how.attn)
         layer = il if pinned else -1
         cur = norm.norm(b, cur, norm.weight(b, il, "post_attention_norm"), il=layer)

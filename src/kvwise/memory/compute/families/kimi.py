@@ -85,6 +85,7 @@ def _ling3(b: Builder) -> None:
     how = LING3
     x = start(b, how)
     for il in range(b.n_layer):
+        b.layer_input(il, x)
         normed = norm.layer(b, x, il, "attn_norm")
         cur = kda(b, normed, il, LING) if b.model.is_recr(il) else gated(b, normed, il)
         if il == b.n_layer - 1 and picks_in_last(b, how):

@@ -31,6 +31,7 @@ def _minimax(b: Builder) -> None:
     how = Decoder(attn=attn)
     x = start(b, how)
     for il in range(b.n_layer):
+        b.layer_input(il, x)
         normed = norm.layer(b, x, il, "attn_norm")
         linear = b.model.is_recr(il)
         cur = _linear(b, normed, il) if linear else self_attention(b, normed, il, attn)

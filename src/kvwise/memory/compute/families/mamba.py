@@ -109,6 +109,7 @@ def _nemotron_h(b: Builder) -> None:
     how = Decoder(rows="normed")
     x = start(b, how)
     for il in range(b.n_layer):
+        b.layer_input(il, x)
         cur = norm.layer(b, x, il, "attn_norm")
         if b.model.is_recr(il):
             cur = mamba2(b, cur, il)

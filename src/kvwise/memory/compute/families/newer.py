@@ -77,6 +77,7 @@ def _k2_horizon(b: Builder) -> None:
     model = b.model
     x = embed.tokens(b)
     for il in range(b.n_layer):
+        b.layer_input(il, x)
         routed = model.n_expert > 0 and il >= model.n_layer_dense_lead
         cur = _k2_attention(b, _group_normed(b, x, b.w(il, "attn_norm.weight")), il, routed=routed)
         if il == b.n_layer - 1:

@@ -89,6 +89,7 @@ def _gemma4(b: Builder) -> None:
     x = start(b, how)
     beside = per_layer_input(b, x, width, rows) if width else None
     for il in range(b.n_layer):
+        b.layer_input(il, x)
         factors = None if b.model.is_swa(il) else b.top("rope_freqs.weight", il)
         cur = shared_attention(b, norm.layer(b, x, il, "attn_norm"), il, factors=factors)
         picks = il == b.n_layer - 1 and picks_in_last(b, how)

@@ -63,6 +63,7 @@ def _qwen4(b: Builder) -> None:
     streams = hyper.start(b, x)
     b.expand(streams)
     for il in range(b.n_layer):
+        b.layer_input(il, streams)
         if grams is not None and il == model.ple_layer:
             streams = _with_grams(b, streams, grams, il)
         cur, inject = mixed(b, streams, il, "hc_attn_")

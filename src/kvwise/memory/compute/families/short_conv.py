@@ -30,6 +30,7 @@ def _lfm2(b: Builder) -> None:
     how = Decoder(attn=attn, moe=weighted(norm=True, gating="given"), moe_layers=_is_moe)
     x = start(b, how)
     for il in range(b.n_layer):
+        b.layer_input(il, x)
         cur = norm.layer(b, x, il, "attn_norm")
         cur = short_conv(b, cur, il) if b.model.is_recr(il) else self_attention(b, cur, il, attn)
         if il == b.n_layer - 1:

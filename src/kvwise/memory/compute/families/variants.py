@@ -81,6 +81,7 @@ def _gpt_oss(b: Builder) -> None:
     experts = Moe(act="swiglu_oai", gating="softmax_weight", router_bias=True)
     x = start(b, how)
     for il in range(b.n_layer):
+        b.layer_input(il, x)
         cur = self_attention(b, norm.layer(b, x, il, "attn_norm"), il, how.attn)
         if il == b.n_layer - 1 and picks_in_last(b, how):
             cur, x = last_rows(b, cur, x)

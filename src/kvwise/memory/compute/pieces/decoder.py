@@ -124,6 +124,7 @@ def start(b: Builder, how: Decoder) -> Tensor:
 
 def layer(b: Builder, x: Tensor, il: int, how: Decoder) -> Tensor:
     """One layer: what it adds to the stream `x`."""
+    b.layer_input(il, x)
     if how.deepstack == "before" and il and (place := _listed(b, il)) >= 0:
         x = ops.add(x, embed.beside(b, place))
     normed = norm.layer(b, x, il, how.attn_norm, kind=how.norm) if how.attn_norm else x
@@ -157,8 +158,13 @@ def layer(b: Builder, x: Tensor, il: int, how: Decoder) -> Tensor:
 def picks_in_last(b: Builder, how: Decoder) -> bool:
     """Whether the rows that are asked for are picked in the last layer, after its attention."""
     if how.rows in ("stream", "normed"):
-        return b.since(builds.ROWS_BEFORE_LAST)
+        return _picks_early(b) and b.n_layer not in b.context.paired.embeddings_layer_inp
     return how.rows == "last"
+
+
+def _picks_early(b: Builder) -> bool:
+    """Whether rows are picked before the hidden state is handed out, not after."""
+    return b.since(builds.ROWS_BEFORE_LAST) and not b.context.paired.embeddings_nextn
 
 
 def _listed(b: Builder, il: int) -> int:
@@ -284,6 +290,9 @@ def _sub_normed(b: Builder, x: Tensor, il: int, how: Decoder) -> Tensor:
 def finish(b: Builder, x: Tensor, how: Decoder) -> None:
     """Final norm, logits, their scale and soft cap."""
     picked = picks_in_last(b, how)
+    b.layer_input(b.n_layer, x)
+    if how.rows in ("stream", "normed") and not picked and _picks_early(b):
+        x, picked = ops.get_rows(x, b.out_rows()), True
     if how.hand_on and b.since(builds.HIDDEN_ALWAYS_OUT):
         b.outputs.append(x)
     if how.rows == "stream":

@@ -50,6 +50,7 @@ def filled(b: Builder, cur: Tensor) -> Tensor:
 
 def hand_out(b: Builder, x: Tensor) -> None:
     """`x` are the logits: the end of a graph."""
+    b.scores = x
     b.outputs.append(x)
     b.expand(x)
 
