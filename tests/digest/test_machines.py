@@ -74,7 +74,7 @@ def test_servers_that_do_not_go_together(tmp_path: Path) -> None:
 
 def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
     document, out = tmp_path / "doc.txt", tmp_path / "out"
-    _write(document, 300)
+    _write(document, 3000)  # it is killed long before the end
     with _server(minilm()) as server:
         first = subprocess.Popen(
             _argv(document, out, *_urls(server)),

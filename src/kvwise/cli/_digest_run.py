@@ -62,8 +62,30 @@ class LeftOut:
                 printer.remark(phrase("left out: {name}: {why}", name=said, why=why))
 
 
-def embed(printer: Printer, work: Work, found: Sequence[Source]) -> Summary:
-    """All documents, with what is ahead, a bar, and the speed kept for the next time."""
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was embedded, and the files that were written."""
+
+    summary: Summary
+    written: Sequence[str]
+
+
+def embedded(printer: Printer, work: Work, found: Sequence[Source]) -> Done:
+    """All documents, and the files of the folder; no other process works on it meanwhile."""
+    from kvwise.cli import _digest_view as view  # noqa: PLC0415
+    from kvwise.digest.outputs import document_json, write_document  # noqa: PLC0415
+
+    with work.shelf.lock("digest"):
+        summary = _embed(printer, work, found)
+        written = view.write(printer, work.shelf, work.folder)
+        made = view.made_json(work.session, summary)
+        write_document(document_json(work.shelf, made), work.folder)
+    return Done(summary, written)
+
+
+def _embed(printer: Printer, work: Work, found: Sequence[Source]) -> Summary:
+    """All documents, with what is ahead, a bar, and the speed kept for the next time. The caller
+    holds the folder's lock."""
     from kvwise.digest.forecast import LEAST, UNIT, keep, measurement  # noqa: PLC0415
     from kvwise.digest.place import TEXTS  # noqa: PLC0415
     from kvwise.digest.run import Digest  # noqa: PLC0415
@@ -73,7 +95,7 @@ def embed(printer: Printer, work: Work, found: Sequence[Source]) -> Summary:
     session = work.session
     total = sum(source.size for source in found)
     question, rate = _question(printer, session)
-    with work.shelf.lock("digest"), printer.progress(phrase("cutting"), total) as bar:
+    with printer.progress(phrase("cutting"), total) as bar:
 
         def tell(pace: Pace) -> None:
             bar(pace.done, _pace(pace))

@@ -13,7 +13,7 @@ import click
 from kvwise.cli._commands import command as make_command
 from kvwise.cli._count import model_file
 from kvwise.cli._digest_refine import TASKS, Start, Wanted, refine
-from kvwise.cli._digest_run import LeftOut, Work, embed
+from kvwise.cli._digest_run import Done, LeftOut, Work, embedded
 from kvwise.cli._request import (
     DEVICE_OPTIONS,
     ENGINE,
@@ -30,7 +30,6 @@ from kvwise.text import phrase
 
 if TYPE_CHECKING:
     from kvwise.digest.fitting import Settings
-    from kvwise.digest.run import Summary
     from kvwise.digest.session import Asked, Session
     from kvwise.digest.shelf import Remembered, Shelf
     from kvwise.engine.find import Engine
@@ -274,8 +273,8 @@ def _run(printer: Printer, asked: _Asked) -> int:
             return show_plan(printer, session, found, beside, asked.text("encoding") or None)
         with open_shelf(asked.folder, session, fresh=bool(asked.options["fresh"])) as shelf:
             work = Work(session, shelf, asked.folder, asked.text("encoding") or None)
-            summary = embed(printer, work, found) if found else None
-            return _show(printer, asked, session, shelf, summary, wanted)
+            done = embedded(printer, work, found) if found else None
+            return _show(printer, asked, session, shelf, done, wanted)
 
 
 def _make(folder: Path) -> None:
@@ -320,23 +319,20 @@ def _settings(printer: Printer, asked: _Asked, engine: Engine) -> tuple[Model, S
 
 
 def _show(  # noqa: PLR0917 (one place calls it)
-    printer: Printer, asked: _Asked, session: Session, shelf: Shelf, summary: Summary | None,
+    printer: Printer, asked: _Asked, session: Session, shelf: Shelf, done: Done | None,
     wanted: Wanted | None,
 ) -> int:  # fmt: skip
     from kvwise.cli import _digest_view as view  # noqa: PLC0415
-    from kvwise.digest.outputs import document_json, write_document  # noqa: PLC0415
+    from kvwise.digest.outputs import document_json  # noqa: PLC0415
 
-    made = view.made_json(session, summary)
+    made = view.made_json(session, done.summary if done else None)
     document: dict[str, object] = {}
     if printer.json:
         document = document_json(shelf, made, vectors=bool(asked.options["vectors"]))
-    if summary is not None:
-        written = view.write(printer, shelf, asked.folder)
-        write_document(document_json(shelf, made), asked.folder)
-        if not printer.json:
-            view.show(printer, session, shelf, summary, written)
-    else:
+    if done is None:
         view.say_unfinished(printer, shelf)
+    elif not printer.json:
+        view.show(printer, session, shelf, done.summary, done.written)
     if any(asked.text(name) for name in _ASKING):
         kept = asked.text("classify") and not asked.text("model")
         document["outdated"] = view.say_outdated(printer, shelf, by_vectors=bool(kept))
