@@ -11,7 +11,7 @@ from kvwise.errors import UsageError
 from kvwise.text import Phrase, phrase
 from kvwise.units import MIB, parse_size
 
-KINDS = ("cuda", "vulkan", "hip", "metal", "generic")
+KINDS = ("cuda", "vulkan", "hip", "metal", "rpc", "generic")
 _KEYS = ("name", "total", "free", "kind", "reserve", "block", "bandwidth", "cc", "sm", "unified",
          "os", "backend", "display")  # fmt: skip
 _FROM_CATALOGUE = ("os", "backend", "display")

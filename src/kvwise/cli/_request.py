@@ -102,7 +102,7 @@ def machine(
             raise UsageError("--device-file stands instead of --gpu and --cpu-only")
         devices, there = _probed(device_file)
     elif gpu:
-        devices = tuple(Device.of(text, index=index) for index, text in enumerate(gpu))
+        devices = _in_order([Device.of(text) for text in gpu])
     elif not cpu_only:
         devices = tuple(here.devices(engine))
     if reserve is not None:
@@ -115,6 +115,15 @@ def machine(
     from kvwise.probe.host import host  # noqa: PLC0415
 
     return Machine(devices, host())
+
+
+def _in_order(devices: Sequence[Device]) -> tuple[Device, ...]:
+    """As llama.cpp numbers them: devices of RPC servers first, and by themselves."""
+    remote = [each for each in devices if each.kind == "rpc"]
+    own = [each for each in devices if each.kind != "rpc"]
+    return tuple(
+        replace(each, index=index) for group in (remote, own) for index, each in enumerate(group)
+    )
 
 
 def with_reserve(device: Device, kept: int) -> Device:

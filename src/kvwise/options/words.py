@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from itertools import pairwise
 
 from kvwise.errors import UsageError
@@ -72,12 +72,13 @@ def asked_threads(launch: Launch, cores: int) -> int | None:
     return threads if threads > 0 else cores
 
 
-def uncounted(launch: Launch) -> tuple[Phrase, ...]:
-    """One note per passed-on option that may take memory the ledger does not count."""
+def uncounted(launch: Launch, counted: Collection[str] = ()) -> tuple[Phrase, ...]:
+    """One note per passed-on option that may take memory the ledger does not count, but for
+    those that it has `counted`."""
     known = spellings(launch.tool) if launch.tool in EVERY else {}
     flags = [
         word
         for word in launch.extra
-        if word in known and known[word].memory and word not in _SAYS_NONE
+        if word in known and known[word].memory and word not in (*_SAYS_NONE, *counted)
     ]
     return tuple(phrase("what {flag} takes is not counted", flag=flag) for flag in flags)

@@ -23,7 +23,7 @@ _TOGETHER = {  # fields that are written by hand below
 }  # fmt: skip
 
 
-_REMOTE = ("--rpc", "-rpc")
+REMOTE = ("--rpc", "-rpc")
 
 
 def defaults(tool: str, build: str = ZOO_BUILD) -> Launch:
@@ -60,7 +60,7 @@ def _remote_first(extra: Sequence[str]) -> tuple[list[str], list[str]]:
     rest: list[str] = []
     words = iter(extra)
     for word in words:
-        if word in _REMOTE:
+        if word in REMOTE:
             remote += [word, *islice(words, 1)]
         else:
             rest.append(word)

@@ -16,6 +16,7 @@ from kvwise.memory.parts.companions import Companions
 from kvwise.memory.parts.seats import Seats
 from kvwise.options import asked
 from kvwise.options.words import uncounted
+from kvwise.options.writing import REMOTE
 from kvwise.text import Phrase, phrase
 
 NOT_USED = "draft_not_used"
@@ -59,15 +60,17 @@ def beside(
         devices=tuple(seats.devices),
         contexts=(target,) if draft is None else (target, draft.made),
         extras=tuple(found),
-        notes=tuple(_notes(target.launch, companions)),
+        notes=tuple(_notes(target.launch, companions, devices)),
         doubts=tuple(_doubts(draft)),
     )
 
 
-def _notes(launch: Launch, companions: Companions) -> Iterator[Note]:
+def _notes(
+    launch: Launch, companions: Companions, devices: Sequence[Device] = ()
+) -> Iterator[Note]:
     if launch.model_draft and not launch.spec_types:
         yield from _unasked(launch, companions.draft)
-    for text in _missing(launch, companions):
+    for text in _missing(launch, companions, devices):
         yield Note("not_counted", text)
 
 
@@ -91,8 +94,8 @@ def _unasked(launch: Launch, draft: Model | None) -> Iterator[Note]:
         yield Note("not_counted", message)
 
 
-def _missing(launch: Launch, companions: Companions) -> Iterator[Phrase]:
-    """What the launch names and nobody opened."""
+def _missing(launch: Launch, companions: Companions, devices: Sequence[Device]) -> Iterator[Phrase]:
+    """What the launch names and nobody opened. RPC servers count as soon as one is described."""
     files = (
         ("-md", launch.model_draft and companions.draft is None),
         ("--mmproj", launch.mmproj and companions.mmproj is None),
@@ -101,7 +104,8 @@ def _missing(launch: Launch, companions: Companions) -> Iterator[Phrase]:
     for flag, missing in files:
         if missing:
             yield phrase("what {flag} takes is not counted", flag=flag)
-    yield from uncounted(launch)
+    remote = any(device.kind == "rpc" for device in devices)
+    yield from uncounted(launch, REMOTE if remote else ())
 
 
 def _doubts(draft: drafts.Drafted | None) -> Iterator[Phrase]:
