@@ -102,6 +102,10 @@ def _weakest_fits(search: Search, least: int) -> bool:
 def _whole(search: Search, launch: Launch, least: int, most: int) -> Iterator[Candidate]:
     """Everything on the GPUs: on all of them, or on fewer that are enough."""
     level = search.levels[0]
+    enough = _on_fewest(search, change(launch, **level), most)
+    if enough:
+        yield enough
+        return
     for number, seat in enumerate(search.seats):
         placed = change(launch, **level, **seat)
         found = longest(search, placed, level, least, most)
@@ -115,6 +119,19 @@ def _whole(search: Search, launch: Launch, least: int, most: int) -> Iterator[Ca
             yield found
             if _longer_is_better(search):
                 least = max(least, min(found.slot_tokens, most))  # fewer GPUs must hold as much
+
+
+def _on_fewest(search: Search, launch: Launch, most: int) -> Candidate | None:
+    """All that is wanted on the fewest GPUs, where no other choice of GPUs could be faster."""
+    alike = len({gpu.bandwidth_bytes_per_s for gpu in search.devices}) == 1
+    if not alike or len(search.seats) < 2:
+        return None
+    for seat in reversed(search.seats[1:]):
+        placed = search.sized(change(launch, **seat), most)
+        found = search.fitting(placed, search.levels[0])
+        if found and found.slot_tokens >= most:
+            return found
+    return None
 
 
 def _may_pay(search: Search, found: Candidate | None) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from kvwise.device import Device, Host
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
-from kvwise.memory.placement import buffer_name
+from kvwise.memory.placement import buffer_name, override_names
 from kvwise.plan.candidate import CELLS
 from kvwise.plan.goal import Goal
 from kvwise.plan.offload import Level, is_full, levels
@@ -90,9 +90,10 @@ class Request:
 
     def _named_by_overrides(self, seat: dict[str, Any]) -> bool:
         """Whether a seat has every GPU that the user's `-ot` names."""
-        named = {buffer for _, buffer in self.base.override_tensor}
-        left_out = {buffer_name(gpu) for gpu in self.devices} - set(seat.get("devices", named))
-        return not seat or not named & left_out
+        kept, named = seat.get("devices"), {buffer for _, buffer in self.base.override_tensor}
+        names = zip(map(buffer_name, self.devices), override_names(self.devices), strict=True)
+        return kept is None or not any(name not in kept and {name, there} & named
+                                       for name, there in names)  # fmt: skip
 
     @cached_property
     def asides(self) -> Sequence[dict[str, Any]]:
