@@ -21,6 +21,10 @@ from typing import Any
 import psutil
 import pytest
 
+from kvwise.bench.by_tool import ToolVisit
+from kvwise.bench.cases import Task
+from kvwise.engine.find import binary
+from kvwise.launch import Launch
 from kvwise.results import load
 from kvwise.store import Store
 from models import smollm2
@@ -197,3 +201,21 @@ def test_kill_9_fifty_times(bench: list[str]) -> None:
         sweeps += 1
         kills += soak(bench, wanted - kills, seed=100 + sweeps)
     print(f"{kills} kills in {sweeps} sweeps, {len(units())} starts, none lost, none twice")
+
+
+@pytest.mark.parametrize(
+    ("prompts", "counts", "asked"),
+    [((512,), (128,), "32,512"), ((16,), (4,), "15,16"), ((32, 64), (), "31,32,64"),
+     ((), (4,), "3"), ((1,), (), "1"), ((1, 2), (), "1,2")],
+)  # fmt: skip
+def test_the_warm_up_needs_no_larger_context_than_what_is_measured(
+    bench: list[str], prompts: tuple[int, ...], counts: tuple[int, ...], asked: str
+) -> None:
+    """The largest context of a start is the one whose sizes are compared."""
+    tests = [
+        *(Task("prompt", tokens, 0) for tokens in prompts),
+        *(Task("decode", tokens, 0) for tokens in counts),
+    ]
+    tool = binary(Path(bench[bench.index("--engine") + 1]))
+    argv = ToolVisit("m.gguf", Launch(), tool, 1, tests, 1, 0, 0, light=True).argv()
+    assert argv[argv.index("-p") + 1] == asked

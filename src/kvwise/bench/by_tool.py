@@ -49,13 +49,22 @@ class ToolVisit:
             for test in self.tests
         ]  # fmt: skip
         depth = self.tests[0].depth
-        if self.light and not depth and all(prompt != WARM_PROMPT for prompt, _, _ in asked):
-            asked.insert(0, (WARM_PROMPT, 0, depth))
         light = self.light and not depth
+        warm = self._warm() if light else None
+        if warm is not None:
+            asked.insert(0, (warm, 0, depth))
         return bench_argv(
             self.bench, self.path, self.launch, asked,
             times=times or self.times, threads=self.threads, warmup=not light,
         )  # fmt: skip
+
+    def _warm(self) -> int | None:
+        """Tokens to warm up with: fewer than the longest test has, whose context is the one that is
+        compared, and as many as no test has. None where there is no such number."""
+        prompts = {test.tokens for test in self.tests if test.kind != "decode"}
+        longest = max(test.tokens for test in self.tests)
+        lengths = range(min(WARM_PROMPT, longest - 1), 0, -1)
+        return next((each for each in lengths if each not in prompts), None)
 
     def go(self, log: Path | None, started: Callable[[int], None] | None = None) -> Visit:
         """Run it, and again while it is disturbed; a failure is part of the result."""
