@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -13,6 +14,7 @@ from kvwise.device import Device
 from kvwise.memory.account import account
 from kvwise.opening import open_model
 from kvwise.options import change, read
+from models import smollm2
 
 from .conftest import QWEN, Kvwise
 
@@ -167,6 +169,27 @@ def test_ollamas_names_stay_names(quick: Kvwise, tmp_path: Path) -> None:
     done = quick("plan", QWEN, *GPU, "--from", str(path))
     assert "-PARAMETER num_ctx 4096" in done.out
     assert " FROM qwen3:8b\n" in done.out
+
+
+def test_a_model_of_ollamas_store_is_judged_with_its_own_parameters(
+    quick: Kvwise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path))
+    (tmp_path / "blobs").mkdir()
+    layers = []
+    for kind, data in (("model", smollm2().read_bytes()), ("params", b'{"num_ctx": 2048}')):
+        digest = hashlib.sha256(data).hexdigest()
+        (tmp_path / "blobs" / f"sha256-{digest}").write_bytes(data)
+        layers.append({"mediaType": f"application/vnd.ollama.image.{kind}",
+                       "digest": f"sha256:{digest}"})  # fmt: skip
+    manifest = tmp_path / "manifests/registry.ollama.ai/library/small/latest"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text(json.dumps({"layers": layers}))
+    done = quick("plan", "--from", "ollama:small", *GPU)
+    assert done.code == 0, done.err
+    assert done.out.startswith("now: 2,048 tokens of context")
+    assert "FROM small" in done.out
+    assert quick("plan", "--from", "ollama:none", *GPU).code == 1
 
 
 def test_a_pipe_is_read_too(kvwise: Kvwise) -> None:

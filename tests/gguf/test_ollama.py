@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvwise.errors import KvwiseError, SourceError, UsageError
-from kvwise.gguf.ollama import parse_name
+from kvwise.gguf.ollama import parameters, parse_name
 from kvwise.gguf.open import open_header
 from kvwise.gguf.source import SourceMissing
 from kvwise.gguf.writer import Entry, encode
@@ -138,3 +138,21 @@ def test_damaged_manifests(document: str, store: Store) -> None:
 def test_a_manifest_that_is_a_folder(store: Store) -> None:
     (store.root / "manifests" / OWN / "library" / "x" / "latest").mkdir(parents=True)
     failing("x", SourceMissing)
+
+
+def test_parameters_are_those_of_the_store(store: Store) -> None:
+    said = {"num_ctx": 4096, "use_mmap": False, "temperature": 0.5, "stop": ["a"], "x\ny": 1}
+    data = json.dumps(said).encode()
+    digest = hashlib.sha256(data).hexdigest()
+    store.add(f"{OWN}/library/plain/latest", "m")
+    (store.root / "blobs" / f"sha256-{digest}").write_bytes(data)
+    kind = "application/vnd.ollama.image.params"
+    rows = {"layers": [{"mediaType": kind, "digest": f"sha256:{digest}"}]}
+    store.manifest(f"{OWN}/library/set/latest", rows)
+    assert parameters("set") == {"num_ctx": "4096", "use_mmap": "false", "temperature": "0.5"}
+    assert parameters("plain") == {}
+    with pytest.raises(SourceMissing):
+        parameters("none")
+    (store.root / "blobs" / f"sha256-{digest}").write_bytes(b"[1")
+    with pytest.raises(SourceError, match="damaged"):
+        parameters("set")

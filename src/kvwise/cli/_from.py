@@ -33,6 +33,7 @@ from kvwise.theirs.repair import repair
 from kvwise.theirs.report import comparison_json
 from kvwise.units import show
 
+_STORED, _MODELFILE = "ollama:", "Modelfile"
 _SHELLS = {"bash": commands.bash, "powershell": commands.powershell, "cmd": commands.cmd}
 
 
@@ -127,6 +128,8 @@ def _given(source: str, name: str | None) -> Given:
         if sys.stdin is None:
             raise UsageError("there is nothing to read: stdin is closed")
         return _of_any("-", sys.stdin.read(4 << 20), name)
+    if source.startswith(_STORED):
+        return of_file(_MODELFILE, _modelfile(source.removeprefix(_STORED)), name)
     path = Path(source) if len(source) < 4096 and "\n" not in source else None
     if path is not None and _is_there(path):
         old = files.read(path)
@@ -134,6 +137,14 @@ def _given(source: str, name: str | None) -> Given:
     if path is not None and " " not in source and path.suffix and not source.startswith("-"):
         raise SourceError("there is no file {path}", path=source)
     return of_text(source)
+
+
+def _modelfile(name: str) -> str:
+    """What Ollama's store says of a model, as `ollama show --modelfile` would."""
+    from kvwise.gguf.ollama import parameters  # noqa: PLC0415
+
+    lines = [f"PARAMETER {key} {value}" for key, value in parameters(name).items()]
+    return "\n".join([f"FROM {name}", *lines, ""])
 
 
 def _of_any(path: str, text: str, name: str | None) -> Given:
@@ -231,9 +242,10 @@ def _corrected(asked: _Asked, made: Comparison, source: str) -> list[tuple[Phras
         source=asked.named or asked.ref,
         program=found.program,
     )
-    old = files.read(Path(source)) if source != "-" else None
+    stored = source.startswith(_STORED)
+    old = files.read(Path(source)) if source != "-" and not stored else None
     text = target(kind).write(settings, old.text if old else None).text
     shown = files.diff(Path(source), old.text, text) if old else text
     heading = phrase("{path} would change so; `kvwise export {target} ... --out {path}` does it",
-                     path=source, target=kind)  # fmt: skip
+                     path=_MODELFILE if stored else source, target=kind)  # fmt: skip
     return [(heading, shown)]

@@ -2,8 +2,8 @@
 
 The store's layout is that of ollama v0.33 (manifest/, types/model/name.go):
 manifests/HOST/NAMESPACE/MODEL/TAG is JSON whose layer of media type `...image.model` is the
-GGUF blob. Ollama changes some of its older blobs while it loads them; here they are read as they
-are.
+GGUF blob, and whose layer `...image.params` is JSON with its parameters. Ollama changes some of its
+older blobs while it loads them; here they are read as they are.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ NAMESPACE: Final = "library"
 TAG: Final = "latest"
 
 _MODEL_LAYER = "application/vnd.ollama.image.model"
+_NAME = re.compile(r"[a-z_]{1,40}")
+_PARAMS_LAYER = "application/vnd.ollama.image.params"
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}(:\d{1,5})?", re.ASCII)
 _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 _MAX_MANIFEST = 4 * 1024 * 1024
@@ -44,12 +46,44 @@ def open_ollama(name: str) -> FileSource:
     Raises UsageError for what is no name, SourceMissing when no store has it, SourceError when
     the store's entry is damaged or holds no GGUF.
     """
+    store, manifest = _found(name)
+    return _open_blob(store, _blob(manifest, name), name)
+
+
+def parameters(name: str) -> dict[str, str]:
+    """What `PARAMETER` lines say of a model in the store: names and values as a Modelfile has
+    them, those that are texts left out (stop words). Raises what `open_ollama` raises."""
+    store, manifest = _found(name)
+    found: dict[str, str] = {}
+    for digest in _layers(manifest, name, _PARAMS_LAYER):
+        blob = store / "blobs" / _file_of(digest, name)
+        try:
+            if blob.stat().st_size > _MAX_MANIFEST:
+                raise SourceError("the parameters of {name} are too large", name=name)
+            values = json.loads(blob.read_bytes())
+            said = {key: each for key, each in values.items() if _NAME.fullmatch(key)}
+        except (OSError, ValueError, RecursionError, AttributeError) as error:
+            raise SourceError(
+                "Ollama's parameters of {name} are damaged: {path}",
+                name=name, path=str(blob), hint="pull the model again",
+            ) from error  # fmt: skip
+        found |= {key: json.dumps(each) for key, each in said.items() if _is_plain(each)}
+    return found
+
+
+def _is_plain(value: object) -> bool:
+    """A number or a switch: whatever moves bytes is one."""
+    return isinstance(value, int | float)
+
+
+def _found(name: str) -> tuple[Path, Path]:
+    """The store that has a model, and its manifest. Raises UsageError, SourceMissing."""
     parts = parse_name(name)
     places = stores()
     for store in places:
         manifest = _manifest(store / "manifests", parts)
         if manifest is not None:
-            return _open_blob(store, _blob(manifest, name), name)
+            return store, manifest
     raise SourceMissing(
         "Ollama has no model {name} in {stores}",
         name=name, stores=", ".join(str(store) for store in places),
@@ -104,29 +138,38 @@ def _named(paths: list[Path], name: str) -> list[Path]:
     return sorted(same, key=lambda path: path.name != name)
 
 
-def _blob(manifest: Path, name: str) -> str:
-    """File name of the blob that a manifest calls the model."""
+def _layers(manifest: Path, name: str, kind: str) -> list[str]:
+    """Digests of a manifest's layers of one media type. Raises SourceError."""
     try:
         if manifest.stat().st_size > _MAX_MANIFEST:
             raise SourceError("the manifest of {name} is too large", name=name)
         document = json.loads(manifest.read_bytes())
         layers = document.get("layers", [])
-        digests = [row["digest"] for row in layers if row.get("mediaType") == _MODEL_LAYER]
+        return [str(row["digest"]) for row in layers if row.get("mediaType") == kind]
     except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
         raise SourceError(
             "Ollama's manifest of {name} is damaged: {path}",
             name=name, path=str(manifest), hint="pull the model again",
         ) from error  # fmt: skip
+
+
+def _blob(manifest: Path, name: str) -> str:
+    """File name of the blob that a manifest calls the model."""
+    digests = _layers(manifest, name, _MODEL_LAYER)
     if not digests:
         raise SourceError(
             "{name} is in Ollama's store without a GGUF (a cloud model, or another format)",
             name=name,
         )  # fmt: skip
-    match = _DIGEST.fullmatch(str(digests[0]))
+    return _file_of(digests[0], name)
+
+
+def _file_of(digest: str, name: str) -> str:
+    match = _DIGEST.fullmatch(digest)
     if match is None:
         raise SourceError(
             "Ollama's manifest of {name} names no blob: {digest}",
-            name=name, digest=clip(str(digests[0])),
+            name=name, digest=clip(digest),
         )  # fmt: skip
     return f"sha256-{match[1]}"
 
