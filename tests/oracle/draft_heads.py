@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,47 @@ def dflash(
             made["tensors"].append(row)
     made["metadata"]["tokenizer.ggml.mask_token_id"] = 5
     return made
+
+
+def on_streams(of: Document, rank: int = 64) -> Document:
+    """DSpark for DeepSeek V4: its last layer three times, without compressed keys."""
+    wide, total, depth = key_of(of, "embedding_length"), words_of(of), 3
+    donor, reads = key_of(of, "block_count") - 1, [1, 2]
+    keys = {
+        key.partition(".")[2]: value
+        for key, value in of["metadata"].items()
+        if key.startswith("deepseek4.") and not isinstance(value, list)
+    }
+    keys |= {
+        "block_count": depth, "target_layers": reads, "block_size": 8, "markov_rank": rank,
+        "attention.compress_ratios": [0] * depth,
+    }  # fmt: skip
+    tensors: list[Row] = [
+        ["fc.weight", (len(reads) * wide, wide)], ["enc.output_norm.weight", (wide,)],
+        ["markov_w1.weight", (rank, total)], ["markov_w2.weight", (rank, total)],
+        ["conf_proj.weight", (wide + rank, 1)],
+    ]  # fmt: skip
+    made = _made("dflash", keys, tensors, [])
+    for name, shape, kind, where in of["tensors"]:
+        if name.startswith("output_"):
+            made["tensors"].append([name, shape, kind, None])
+        elif where and donor in layers_of(where) and not BESIDE.search(name):
+            made["tensors"].append([name, shape, kind, f"0-{depth - 1}"])
+    made["metadata"]["tokenizer.ggml.mask_token_id"] = 5
+    return made
+
+
+BESIDE = re.compile("compressor|indexer|nextn|tid2eid")
+"""What DSpark's layers do not have of DeepSeek V4's."""
+
+
+def layers_of(text: str) -> set[int]:
+    """`0-2,5` as numbers."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
 
 
 def assistant(of: Document) -> Document:

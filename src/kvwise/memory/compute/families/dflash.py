@@ -10,19 +10,20 @@ from kvwise import builds
 from kvwise.gguf.types import I32
 from kvwise.memory.compute import ops
 from kvwise.memory.compute.builder import Builder, Unbuildable
-from kvwise.memory.compute.families import dflash2
+from kvwise.memory.compute.families import deepseek4, dflash2
 from kvwise.memory.compute.families.rows import Build
 from kvwise.memory.compute.graph import Tensor
-from kvwise.memory.compute.pieces import attention, head, norm, output
+from kvwise.memory.compute.pieces import attention, head, hyper, norm, output
 from kvwise.memory.compute.pieces.attention import Extras
 from kvwise.memory.compute.pieces.ffn import Act, ffn
 from kvwise.memory.compute.pieces.linear import linear
 
 
 def _dflash(b: Builder) -> None:
-    if b.model.dsv4_hc_mult:
-        raise Unbuildable("DFlash on DeepSeek-V4 blocks")
     head.leave_encoder(b)
+    if b.model.dsv4_hc_mult:
+        _on_streams(b)
+        return
     model, newer = b.model, b.since(builds.DFLASH_OPTIONS)
     x = head.token_rows(b)
     if newer and model.f_embedding_scale:
@@ -42,6 +43,25 @@ def _dflash(b: Builder) -> None:
     output.hand_out(b, made)
     if selects:
         dflash2.select(b, made, cur)
+
+
+def _on_streams(b: Builder) -> None:
+    """Blocks of DeepSeek V4, whose keys are a window alone."""
+    streams = hyper.start(b, head.token_rows(b))
+    for il in range(b.n_layer):
+        mixed = hyper.before(b, streams, il, "attn")
+        cur = norm.layer(b, mixed.read, il, "attn_norm")
+        streams = hyper.after(b, deepseek4.attended(b, cur, il, role="swa"), mixed, il)
+        mixed = hyper.before(b, streams, il, "ffn")
+        cur = deepseek4.feed_forward(b, norm.layer(b, mixed.read, il, "ffn_norm"), il)
+        streams = hyper.after(b, cur, mixed, il)
+    b.embd = collapsed = hyper.head(b, streams)
+    cur = norm.norm(b, collapsed, b.need_top("output_norm.weight"))
+    made = head.product(b, cur, scaled=True)
+    b.expand(made)
+    if b.top("markov_w1.weight") is not None:
+        made = _markov(b, made, collapsed)
+    output.hand_out(b, made)
 
 
 def _turned(b: Builder) -> bool:
