@@ -138,10 +138,13 @@ def at_run(each: Seen) -> bool:
     return each.stage in (READY, WARMUP)
 
 
-def speaks(case: Case, each: Seen) -> bool:
-    """May this line be blamed? One that the engine calls no error only if the load ended."""
+def speaks(case: Case, each: Seen, *, later: bool = False) -> bool:
+    """May this line be blamed? One that the engine calls no error only if the load ended.
+
+    `later` is for what is wrong with a request: that the load went well says nothing of it.
+    """
     ended = case.has("crashed", "assert")
-    went_on = case.complete and not ended
+    went_on = case.complete and not ended and not later
     if ended and STAGES.index(each.stage) < STAGES.index(case.stage):
         return False  # the load was over that before it broke
     return each.level == "E" or not (went_on or no_failure(each.text))

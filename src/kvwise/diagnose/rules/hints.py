@@ -70,11 +70,16 @@ KIND_OF = {code: kind for kind, codes in _KINDS.items() for code in codes} | {
 _HOST = re.compile(r"\b(?:host|system|CPU|RAM)\b|bad.?alloc|ENOMEM", re.ASCII)
 
 
+_OF_A_REQUEST = frozenset({"hint_context", "hint_cells", "hint_batch"})
+"""What can only be wrong once the load is over."""
+
+
 def _hinted(*codes: str) -> When:
     sure = WEAK if _SAYS_LITTLE.intersection(codes) else _SURE
+    later = bool(_OF_A_REQUEST.intersection(codes))
 
     def when(case: Case) -> Hit | None:
-        lines = [each for each in case.all(*codes) if speaks(case, each)]
+        lines = [each for each in case.all(*codes) if speaks(case, each, later=later)]
         return Hit(sure, tuple(lines[:3])) if lines else None
 
     return when

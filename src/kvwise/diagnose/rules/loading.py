@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kvwise.diagnose.case import Case
 from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, VRAM, WEAK, Hit, Rule
 from kvwise.diagnose.rules.asking import failed, pool_of, remedy, seen
@@ -91,11 +93,16 @@ def _hang(case: Case) -> Hit | None:
 def _no_context(case: Case) -> Hit | None:
     """The context could not be made, and that is all that is said."""
     lines = case.all("context_made", "hint_oom_context")
+    lines = [each for each in lines if not _STATUS.search(each.text)]
     if not lines or case.failed_codes - _SAY_NOTHING:
         return None
     return Hit(POSSIBLE, tuple(lines[:3]))
 
 
+_STATUS = re.compile(
+    r"\b0x(?!8007000[8e]|c0000017|c000009a)[89a-f][0-9a-f]{7}\b", re.ASCII | re.IGNORECASE
+)
+"""A driver's own status that is none of Windows' four for memory."""
 _SAY_NOTHING = frozenset(
     {"context_made", "model_load", "server_exit", "crashed", "exited", "killed"}
 )
