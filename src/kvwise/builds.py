@@ -160,6 +160,10 @@ DFLASH_OPTIONS = _seen(
     "DFlash drafts scale embeddings and values and choose their activation as the file says",
     "src/models/dflash.cpp load_arch_hparams",
 )
+DFLASH_FUSED = _seen(
+    "DFlash drafts take in their target's features in the pass that writes the cache",
+    "src/models/dflash.cpp; common/speculative.cpp common_speculative_impl_draft_dflash::process",
+)
 NEWER_ARCHITECTURES = _seen("architectures that came later", "src/llama-arch.cpp LLM_ARCH_NAMES")
 
 

@@ -214,6 +214,17 @@ class TestBorrowedHeads:
             account(setup.zoo_model("tiny-llama"), launch, (GPU,), companions=Companions(draft))
         assert caught.value.code == "draft_cannot_read_target"
 
+    @pytest.mark.parametrize(("build", "rows"), [("b10605", 128), ("b11549", 2 * 4)])
+    def test_the_encoder_writes_a_row_for_each_token_it_takes(self, build: str, rows: int) -> None:
+        """Newer builds take a target's features in without it, and DFlash guesses four at once."""
+        words = ["-c", "4096", "-np", "2", "-ub", "128", "-md", "x", "--spec-type", "draft-dflash"]
+        draft = setup.zoo_model("tiny-dflash")
+        launch = Launch.parse(words, build=build)
+        made = account(setup.zoo_model("tiny-llama"), launch, (GPU,), companions=Companions(draft))
+        grown = next(e.output_bytes for e in made.extras if e.of == "speculation")
+        kept = 4 * draft.n_vocab + draft.n_embd + 1
+        assert grown == 4 * (rows * kept - 2 * draft.n_vocab)
+
     def test_a_target_that_hands_nothing_on(self) -> None:
         launch = Launch.parse(["-c", "1024", "-md", "x", "--spec-type", "draft-dflash"])
         beside = Companions(draft=setup.zoo_model("tiny-dflash"))

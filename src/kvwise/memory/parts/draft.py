@@ -284,16 +284,26 @@ def _extra(draft: Drafted, part: Part, place: int) -> Extra:
 
 
 def _sampling_bytes(made: Made, target: Launch) -> int:
-    """What the draft's output buffer grows by at its first pass."""
+    """What the draft's output buffer grows by at its first passes."""
     if not SAMPLED_TYPES & set(target.spec_types):
         return 0
     model, start = made.model, made.context.n_seq_max
-    rows = made.context.n_outputs_max
+    rows = _output_rows(made, target)
     hidden = made.context.n_batch if SELECTOR in model.header.by_name else rows
     floats = rows * model.n_vocab + hidden * model.n_embd_out
     if _samplers(target, model):
         floats += rows * (3 * model.n_vocab + 1)
     return FLOAT * (floats - start * model.n_vocab)
+
+
+def _output_rows(made: Made, target: Launch) -> int:
+    """Rows of scores that the draft's output buffer has room for: those that it guesses from, and
+    one for each token that its encoder takes at once."""
+    context = made.context
+    rows = context.n_seq_max * _rows(target)
+    fused = made.model.architecture == "dflash" and context.since(builds.DFLASH_FUSED)
+    encodes = made.model.has_encoder and not fused
+    return max(rows, context.n_ubatch) if encodes else rows
 
 
 def speculation(target: Made, draft: Drafted | None) -> Iterator[Extra]:
