@@ -93,6 +93,8 @@ def _first(rows: tuple[Row, ...], text: str) -> tuple[str, dict[str, str]] | Non
 def hint(text: str) -> str | None:
     """The code of the cause that the plain words of a line hint at, when nothing knows the line."""
     text = _PLACE.sub("", text[:_HINTED])
+    if _plain(signals.ADVICE).search(text):
+        return None
     for code, cues, but in _hints():
         if all(cue.search(text) for cue in cues) and not (but and but.search(text)):
             return code

@@ -19,6 +19,7 @@ ROWS: tuple[Wording, ...] = (
     ("device_lost", "DEVICE_LOST", r"DEVICE_LOST"),
     ("device_lost", "launch timed out", r"launch timed out and was terminated"),
     ("device_lost", "ring ", r"(?:amdgpu|drm).{0,80}ring \S+ timeout|^ring \S+ timeout"),
+    ("device_lost", "amdgpu", r"amdgpu\b.{0,40}(?:fence wait.{0,12}timeout|queues? preemption|to (?:evict|remove|suspend) .{0,20}queue)"),
     ("device_lost", "device wedged", r"device wedged"),
     ("device_lost", "GPU reset", r"GPU reset (?:begin|succeeded|failed)"),
     ("device_lost", "GPU Hang", r"(?:GPU Hang|GPU HANG|hipErrorLaunchTimeOut)"),

@@ -34,6 +34,7 @@ ROWS: tuple[Wording, ...] = (
      r"tensor '(?P<tensor>[^']{1,200})' data is not within the file bounds"),
     ("data_cut", "within the file bounds", r"data is not within the file bounds"),
     ("data_cut", "unexpectedly reached end of file", r"unexpectedly reached end of file"),
+    ("data_cut", "failed to seek for tensor", r"failed to seek for tensor (?P<tensor>\S{1,200})"),
     ("data_cut", "failed to read tensor data", r"failed to read tensor data"),
     ("data_cut", "has invalid data", r"tensor '(?P<tensor>[^']{1,200})' has invalid data"),
     ("data_cut", "digest mismatch", r"digest mismatch"),

@@ -20,7 +20,7 @@ NEEDLES = (
     "runcat", "rimmed", "eprocess", "NaN", " nan", "mlock", "MLOCK", "orking set", "ispatch",
     "horten", "ibberish", "arger than", "reater than", "not compiled", "without", "annot",
     "WinError", "ost connection", "onnection", "arbage", "pill", "disabled", "uplicate", "per slot", "each slot",
-    "ould not", "n't ", "context window", "context length", "of null", "of undefined", "ealth check", "ot enough", "is not None", "what():", "at row ", "id not", "CRASH", "oes not support", "went wrong", "OOM", "s not set", "but not", "not for ", "not enabled", "space left", "xited", "does not", "ot be ", "out of range", "oo deep", "==", "too small", "too old", "ot respond", "rashed", "ncomplete", "no adapters", "pointer", "untime error", "s empty", "s not a", "onnect to", "hannel Error", "too quickly", "eturned -", "TypeError", "slot available", "till waiting",
+    "ould not", "n't ", "context window", "context length", "of null", "of undefined", "ealth check", "ot enough", "is not None", "what():", "untime found", "at row ", "id not", "CRASH", "oes not support", "went wrong", "OOM", "s not set", "but not", "not for ", "not enabled", "space left", "xited", "does not", "ot be ", "out of range", "oo deep", "==", "too small", "too old", "ot respond", "rashed", "ncomplete", "no adapters", "pointer", "untime error", "s empty", "s not a", "onnect to", "hannel Error", "too quickly", "eturned -", "TypeError", "slot available", "till waiting",
 )  # fmt: skip
 """Words beside those of any error."""
 
@@ -52,6 +52,12 @@ _BROKE_OFF = (
 )
 """Work on a request that was good broke off."""
 _SKIPS = r"skipping|disabling|ignor(?:ed|ing)\b"
+
+ADVICE = (
+    r"\b(?:common|possible|probable|likely|typical|potential) (?:causes|reasons)\b|"
+    r"^\W*(?:tips?|suggestions?|possible fix(?:es)?)\s?:"
+)
+"""The line lists what may be, not what was."""
 
 NO_MEMORY = (
     r"needs? .{1,30}\bmemory and .{1,30}\bavailable|\bmiss \S+ \w{1,3} on\b|"
@@ -113,6 +119,7 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("hint_tensor", (r"key not found|\bkey\b.{0,80}(?:wrong|missing|not found|invalid|expected|is not an?)|(?:model|loading).{0,20}(?:hyperparameters|vocabulary)|error loading model vocab|(?:not|n't) find .{1,60} in (?:the )?model|(?:model|architecture) (?:requires|needs to define|cannot have)|requires .{1,40} in GGUF|load (?:the )?vocabulary|invalid gguf (?:type|element)|unordered_map|\bmap::at\b|out_of_range|_M_range_check|reconvert|metadata.{0,40}(?:missing|invalid|wrong)|must be > 0|invalid n_\w+: |[Kk]ey '?[a-z]\w*\.[\w.]+'? (?:is|must|has)|array '[\w.]+' (?:has|is)",), GOES_ON),
     Signal("hint_corrupt", (r"corrupt|truncated|bad magic|invalid (?:file )?magic|magic (?:number|invalid|mismatch|bytes)|expected magic|checksum|(?:hash|digest|size|sha\d*|sum|md5)\b.{0,40}(?:mismatch|differ|not match|!=)|unexpected end of|premature end|unexpectedly reached end|not a (?:valid )?(?:GGUF|GGML|model)|(?:invalid|incomplete|damaged|malformed) (?:GGUF|GGML|model|file|header)\b(?! (?:type|path|name))|file is (?:incomplete|empty)|\bduplicated\b|\bdamaged\b|\bends? inside\b|is not sound|claims \S{1,30} (?:keys|tensors|bytes|elements|strings)|there twice|not within (?:the )?(?:file|bounds)|gguf_init_from\w*: |gguf_read\w*: ",), rf"{GOES_ON}|output buffer|truncated = |heap|memory is corrupt|memory corrupt|free list|double free|buffer overflow|unexpected end of (?:input|rule|json)|prompt|cache\b"),
     Signal("hint_library", (r"\b(?:start|spawn|exec|launch|run)\w*\b", r"llama-server|llama-cli|\bbinary\b|\bexecutable\b|\bcommand\b|\bprocess\b|\brunner\b", r"permission denied|no such file|os error (?:2|8|13)\b"), rf"{GOES_ON}|\.gguf['\"]?:"),
+    Signal("hint_library", (r"\bno (?:\w+ ){0,3}(?:runtime|engine)s?\b.{0,12}\b(?:found|installed|available|selected)\b",), GOES_ON),
     Signal("hint_library", (r"\b(?:backend|implementation|binary|executable|engine|runtime)s?\b", r"\bmissing\b|not (?:\w+ or not )?(?:found|installed)\b|(?:could ?n[o']t|failed to|unable to|cannot|can't) (?:find|locate)\b|no .{0,30}\bimplementation"), rf"{GOES_ON}|\bdevice|\bmodel\b|memory|context|\bstorage|buffer|ggml_backend_init in"),
     Signal("hint_library", (r"\blibrar\w+|\.so\b|\.dll\b|\.dylib\b", r"\bbut not\b|(?:does not|doesn't) contain"), GOES_ON),
     Signal("hint_library", (
