@@ -171,6 +171,17 @@ class TestModel:
         assert [note.code for note in made.notes] == ["not_counted"]
         assert not summed(made.extras, "draft")
 
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [("--spec-type draft-eagle3", True), ("--spec-type draft-mtp", False),
+         ("--spec-type ngram-mod", False), ("", False)],
+    )  # fmt: skip
+    def test_a_kind_without_its_draft_is_said(self, words: str, said: bool) -> None:
+        launch = Launch.parse(["-c", "4096", *words.split()])
+        made = account(setup.zoo_model("qwen3.6-35b-a3b-mtp"), launch, (GPU,))
+        found = [str(note.message) for note in made.notes if note.code == "not_counted"]
+        assert any("none is named" in text for text in found) is said
+
     def test_refused_as_the_engine_would(self) -> None:
         with pytest.raises(Refused) as caught:
             ledger("-c 4096 -fa off -ctvd q4_0 --spec-type draft-simple", GPU)

@@ -70,8 +70,23 @@ def _notes(
 ) -> Iterator[Note]:
     if launch.model_draft and not launch.spec_types:
         yield from _unasked(launch, companions.draft)
+    yield from _undrafted(launch)
     for text in _missing(launch, companions, devices):
         yield Note("not_counted", text)
+
+
+def _undrafted(launch: Launch) -> Iterator[Note]:
+    """Kinds that guess with a draft, without one: llama.cpp may find it beside a model of the Hub
+    (common/arg.cpp common_models_handler_apply), and does not speculate otherwise."""
+    kinds = [kind for kind in launch.spec_types if kind.startswith("draft-")]
+    if launch.model_draft or not kinds or drafts.MTP in kinds:
+        return
+    message = phrase(
+        "{kinds} guesses with a draft and none is named: one that is found beside the model on the "
+        "Hub is not counted, name it with -md",
+        kinds=", ".join(kinds),
+    )
+    yield Note("not_counted", message)
 
 
 def _unasked(launch: Launch, draft: Model | None) -> Iterator[Note]:
