@@ -2,6 +2,7 @@
 
     python benchmarks/estimate.py [--cells N] [--seed N] [--jobs N] [--out FILE]
                                   [ARCHITECTURE or MODEL ...]
+    python benchmarks/estimate.py --time [ARCHITECTURE or MODEL ...]
 
 For every model of the zoo the graph of its architecture is put out of sight, and with it those of
 all architectures whose graph is made by the same function with the same options (its twins); what
@@ -13,6 +14,9 @@ MTP layers and processor-specific buffers are left out.
   below: by more than 1 %
 - near: a known graph fits the model's weights; composed: one was put together layer by layer;
   closed: neither, a sum of what stands side by side
+
+With `--time` nothing is compared; told are milliseconds of processor time on one CUDA card: to find
+the near graphs (once for a model), for a layout never seen, and for another context of it (mean).
 """
 
 from __future__ import annotations
@@ -21,9 +25,11 @@ import argparse
 import gzip
 import json
 import random
+import statistics
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -38,7 +44,8 @@ from kvwise.memory.compute.estimate import estimate
 from kvwise.memory.compute.families import BUILDERS
 from kvwise.memory.compute.nearest import nearest
 from kvwise.memory.compute.reserve import Job, batch, job
-from kvwise.memory.context import resolve
+from kvwise.memory.compute.uncollected import uncollected
+from kvwise.memory.context import CELLS, resolve
 from kvwise.memory.placement import place, select
 from kvwise.memory.zoo_config import read_config
 from kvwise.units import MIB
@@ -47,6 +54,8 @@ ZOO = Path(__file__).parents[1] / "tests" / "zoo"
 Row = dict[str, Any]
 WAYS = ("near", "composed", "closed")
 WORST = 15
+LENGTHS = range(16, 512, 3)
+"""Contexts in blocks of cells, of one layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +150,7 @@ def _way(model: Model, without: frozenset[str]) -> str:
     near = nearest(model, without)
     if not near:
         return "closed"
-    return "composed" if near[0].architecture.startswith("(") else "near"
+    return "composed" if near[0].composed else "near"
 
 
 def show(buffers: list[Buffer]) -> None:
@@ -156,6 +165,30 @@ def show(buffers: list[Buffer]) -> None:
     low = sorted((b for b in buffers if "under" in set(b.counts)), key=lambda b: b.mine / b.truth)
     for b in low[:WORST]:
         print(f"  {b.mine / MIB:.2f} for {b.truth / MIB:.2f} MiB ({b.way}): {b.where}")
+
+
+def show_time(name: str) -> None:
+    """Milliseconds of processor time of a model's estimates, its architecture and twins unknown."""
+    model = describe(open_header(str(ZOO / "models" / f"{name}.json.gz")))
+    without = twins(model.architecture)
+    found = [timed(lambda: nearest(model, without))]
+    for blocks in LENGTHS:
+        work = resolved(model, {"device": "cuda", "n_ctx": CELLS * blocks})
+        size = batch(model, work.context)
+        found.append(timed(lambda work=work, size=size: estimate(work, size, without=without)))  # type: ignore[misc]
+    nearness, first, *others = found
+    print(
+        f"{name}: {model.n_layer} layers, {len(nearest(model, without))} near graphs found in "
+        f"{nearness:.0f} ms; first {first:.1f} ms, other context {statistics.mean(others):.3f} ms"
+    )
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Milliseconds of processor time, with the collector as `compute` has it."""
+    with uncollected():
+        start = time.process_time()
+        call()
+        return 1000 * (time.process_time() - start)
 
 
 def names_of(asked: list[str]) -> list[str]:
@@ -176,7 +209,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--time", action="store_true")
     args = parser.parse_args()
+    if args.time:
+        for name in names_of(args.names):
+            show_time(name)
+        return
     buffers: list[Buffer] = []
     with ProcessPoolExecutor(args.jobs) as pool:
         tasks = pool.map(partial(left_out, cells=args.cells, seed=args.seed), names_of(args.names))

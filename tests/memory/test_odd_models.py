@@ -140,7 +140,7 @@ def test_numbers_that_vary_are_given_up_where_a_graph_cannot_have_them(
     tried: list[int] = []
     model = model_of(document("tiny-llama"))
     sound = account(model, Launch(n_ctx=4096), GPUS[:1])
-    monkeypatch.setattr(growing, "_varied", plain)
+    monkeypatch.setattr(growing, "varied", plain)
     for n_ctx in (4096, 8192):
         ledger = account(model_of(document("tiny-llama")), Launch(n_ctx=n_ctx), GPUS[:1])
         assert not _codes(ledger)

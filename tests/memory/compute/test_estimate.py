@@ -114,6 +114,7 @@ def test_widths_count_the_experts_in_use() -> None:
     assert width == model.n_ff_exp * model.n_expert_used
     assert width_of(model, ["token_embd.weight"]) == model.n_embd
     assert width_of(model, ["blk.0.attn_norm.weight", "nowhere"]) == 0
+    assert width_of(model, ["blk.0.attn_norm.weight"], norms=True) == model.n_embd
 
 
 def test_an_estimate_says_so() -> None:

@@ -21,6 +21,8 @@
     curve.py      peaks between two runs of a tape, to the byte
     estimate.py   an upper estimate where no graph is known
     nearest.py    the known graphs that fit an unknown model's weights best
+    ways.py       what no weight shows: a near graph in all the ways that are in use
+    trial.py      what a near graph would take, kept per layout for any context
     closed.py     a closed form where none is near; closed_parts.py: what each layer adds to it
     bound.py      the same with room for what it misses: never less than the exact figure, at once
     uncollected.py  no search for garbage while a graph is made

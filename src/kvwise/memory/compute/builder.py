@@ -74,6 +74,10 @@ class Builder:
         self.embd: Tensor | None = None  # what pooling looks at: the final norm's result
         self.scores: Tensor | None = None  # what is sampled from: the logits
         self.outputs: list[Tensor] = []  # what is handed out, and so never freed
+        # for estimates alone, see ways.py
+        self.borrowed = False  # all RoPE factors are used, and no weight is left aside
+        self.weighed_first = False
+        self.before_visit: Callable[[Tensor], None] | None = None
         self._layer_inputs: dict[int, Tensor] = {}
         self._weights: dict[tuple[str, int], Tensor] = {}
         self._table = model.header.by_name
@@ -105,6 +109,8 @@ class Builder:
 
     def _visit(self, tensor: Tensor) -> None:
         tensor.index = 0
+        if self.before_visit is not None:
+            self.before_visit(tensor)
         for source in tensor.src:
             if source is not None and source.index < 0:
                 self._visit(source)
@@ -121,6 +127,10 @@ class Builder:
     def layer_input(self, il: int, x: Tensor) -> None:
         """What layer `il` reads, or the last one leaves: a draft may ask for it."""
         self._layer_inputs[il] = x
+
+    def input_of_layer(self, il: int) -> Tensor | None:
+        """What layer `il` reads, if the family told of it."""
+        return self._layer_inputs.get(il)
 
     def finish(self) -> Graph:
         """Number the tensors and mark the outputs. Raises Unbuildable if a draft reads a layer's
@@ -177,7 +187,8 @@ class Builder:
 
     def leave_all(self, prefix: str) -> None:
         """llama.cpp's own graph leaves the weights `PREFIX...` of this model unused."""
-        self._left.update(name for name in self._table if name.startswith(prefix))
+        if not self.borrowed:
+            self._left.update(name for name in self._table if name.startswith(prefix))
 
     def tied_output(self) -> Tensor:
         """The token embeddings a second time, where the output layer is."""

@@ -7,25 +7,25 @@ is near. Errs upwards.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from kvwise.memory.compute.builder import Batch
 from kvwise.memory.compute.closed import closed
-from kvwise.memory.compute.nearest import attempt, nearest
-from kvwise.memory.compute.reserve import Job, sizes
+from kvwise.memory.compute.nearest import Near, nearest
+from kvwise.memory.compute.reserve import Job
+from kvwise.memory.compute.trial import Trial
+from kvwise.memory.compute.ways import OF_EXPERTS, OTHERS, Borrowed
+from kvwise.memory.placement import HOST
 from kvwise.units import MIB
 
 F32_SIZE = 4
-MARGIN = 19
-SMALL = 4 * MIB
+MARGIN = 15
+SMALL = 2 * MIB
 """Thousandths and bytes by which a near graph's figure is raised, at most."""
 
 STREAMS = 2
 """Copies of the residual stream that a near graph may lack: scales and sums have no weights."""
-
-LONELY = 3
-"""Kinds of near graphs up to which a mixture of experts gets all of that room: no weight shows
-where scores go in and what is scaled, and so few graphs have not all the ways there are."""
 
 ALIVE = 4
 """Results of unknown parts that may stand beside the known ones at once."""
@@ -46,20 +46,45 @@ def estimate(
     `pinned`: as really reserved (see `compute`); `without`: architectures whose graphs are not
     to be used.
     """
-    found: list[int] = []
-    if not job.context.mtp:
-        for near in nearest(job.model, frozenset(without)):
-            graph = attempt(job, near.build, batch)
-            if graph is None:
-                continue
-            room = ALIVE * near.missing * batch.n_tokens * F32_SIZE * job.placement.sched_copies
-            whole = bool(job.model.n_expert) and near.kinds <= LONELY
-            made = [
-                _roomy(job, batch, n + room, whole=whole) if n else 0
-                for n in sizes(job, graph, pinned=pinned)
-            ]
-            found = [max(pair) for pair in zip(made, found or made, strict=True)]
-    return found or apart(job, batch)
+    near = () if job.context.mtp else nearest(job.model, frozenset(without))
+    trials = [Trial(job, size, pinned=pinned) for size in _reserved(job, batch, pinned=pinned)]
+    made = {each: sizes for each in near if (sizes := _tried(trials, each.build))}
+    if not made:
+        return apart(job, batch)
+    found = list(map(max, zip(*made.values(), strict=True)))
+    for each in _changed(made, found):
+        for way in (*OTHERS, *(OF_EXPERTS if job.model.n_expert else ())):
+            other = _tried(trials, replace(each.build, way=way))
+            found = list(map(max, found, other or found))
+    missing = min(each.missing for each in made)
+    room = ALIVE * missing * batch.n_tokens * F32_SIZE * job.placement.sched_copies
+    return [_roomy(job, batch, n + room) if n else 0 for n in found]
+
+
+def _reserved(job: Job, batch: Batch, *, pinned: bool) -> list[Batch]:
+    """The batches that are really reserved: with caches on the host that of one token per sequence
+    may be the larger one (see `reserve.reserved`)."""
+    context = job.context
+    away = not context.offload_kqv or HOST in job.placement.layers
+    if not (pinned and away and context.op_offload and job.placement.n_gpu):
+        return [batch]
+    return [batch, Batch(context.n_seq_max, context.n_seq_max, context.n_seq_max)]
+
+
+def _tried(trials: Sequence[Trial], build: Borrowed) -> list[int]:
+    """Bytes per backend of the largest batch; empty when the model has no such graph."""
+    found = [sizes for trial in trials if (sizes := trial.sizes(build)) is not None]
+    return list(map(max, zip(*found, strict=True)))
+
+
+def _changed(made: Mapping[Near, list[int]], found: list[int]) -> list[Near]:
+    """The graphs that are tried in other ways as well: all known ones, and as few composed ones as
+    are needed to have one that takes most on each backend (they differ little)."""
+    chosen = [each for each in made if not each.composed]
+    for backend, most in enumerate(found):
+        if all(made[each][backend] != most for each in chosen):
+            chosen.append(next(each for each, sizes in made.items() if sizes[backend] == most))
+    return chosen
 
 
 def apart(job: Job, batch: Batch) -> list[int]:
@@ -67,7 +92,7 @@ def apart(job: Job, batch: Batch) -> list[int]:
     return [size + size // STRANGE for size in closed(job, batch)]
 
 
-def _roomy(job: Job, batch: Batch, size: int, *, whole: bool) -> int:
-    """Room for more of the residual stream: `whole`, or as far as the figure stays close."""
+def _roomy(job: Job, batch: Batch, size: int) -> int:
+    """Room for more of the residual stream, as far as the figure stays close."""
     stream = STREAMS * job.model.n_embd * batch.n_tokens * F32_SIZE
-    return size + (stream if whole else min(stream, max(size * MARGIN // 1000, SMALL)))
+    return size + min(stream, max(size * MARGIN // 1000, SMALL))

@@ -89,8 +89,14 @@ def layout(  # noqa: PLR0917  (all that a reservation depends on)
         weights,
         mode,
         batch(model, context),
-        tuple(_cells(c, growing(context, caches)) for c in caches),
+        cells_of(context, caches),
     )
+
+
+def cells_of(context: Context, caches: tuple[Cache, ...]) -> tuple[int | None, ...]:
+    """Cells of each cache, None where they grow with the context."""
+    length = growing(context, caches)
+    return tuple(_cells(cache, length) for cache in caches)
 
 
 def _cells(cache: Cache, length: int) -> int | None:
@@ -116,7 +122,7 @@ def reservation(of: Layout, blocks: int, make: Callable[[], Job]) -> Reservation
     if kept.varies:
         variable = Variable(blocks)
         try:
-            made = _reserve(_varied(work, variable), of, variable)
+            made = _reserve(varied(work, variable), of, variable)
         except Unbuildable:
             raise
         except Exception:  # noqa: BLE001  (whatever cannot handle numbers that vary)
@@ -142,7 +148,7 @@ def _reserve(work: Job, of: Layout, variable: Variable) -> Reservation:
     return Reservation(variable, curves, len(graph.nodes), len(graph.leafs))
 
 
-def _varied(work: Job, variable: Variable) -> Job:
+def varied(work: Job, variable: Variable) -> Job:
     """The same job with cells that vary; what else follows from them is out of sight."""
     context = work.context
     whole = growing(context, work.caches)
@@ -151,7 +157,7 @@ def _varied(work: Job, variable: Variable) -> Job:
         lengths = (variable.times(CELLS * streams), variable.times(CELLS))
     else:
         lengths = (UNKNOWN, UNKNOWN)  # several lengths have as many compressed keys
-    varied = replace(context, n_ctx=lengths[0], n_ctx_seq=lengths[1])
+    grown = replace(context, n_ctx=lengths[0], n_ctx_seq=lengths[1])
     caches = tuple(
         replace(
             cache,
@@ -163,7 +169,7 @@ def _varied(work: Job, variable: Variable) -> Job:
         )
         for cache in work.caches
     )
-    return replace(work, context=varied, caches=caches)
+    return replace(work, context=grown, caches=caches)
 
 
 def _varied_cells(cache: Cache, whole: int, variable: Variable) -> int:

@@ -25,23 +25,24 @@ from kvwise.memory.compute.families import BUILDERS, Build
 from kvwise.memory.compute.graph import Graph
 from kvwise.memory.compute.reserve import Job, graph_of, job, sizes
 from kvwise.memory.compute.unused import unused
+from kvwise.memory.compute.ways import Borrowed
 from kvwise.memory.context import resolve
 from kvwise.memory.placement import place, select
 from kvwise.units import GIB
 
 PROBE = Launch(n_ctx=4096, n_batch=512)
 _GPU = Device("probe", "cuda", total_bytes=64 * GIB, free_bytes=64 * GIB)
-PROBES: tuple[tuple[Launch, tuple[Device, ...], Batch], ...] = (
-    (PROBE, (), Batch(512, 1, 512)),
-    (PROBE, (), Batch(512, 1, 1)),
-    (PROBE, (_GPU, _GPU), Batch(512, 1, 1)),
-    (replace(PROBE, offload_kqv=False, flash_attn="off"), (_GPU,), Batch(512, 1, 1)),
-)
-"""Where graphs are compared: on the processor, where logits are large and where they are not; on
-two GPUs, where copies of what they hand on count; with the cache on the host."""
 
-ODD = frozenset({"chameleon"})
-"""Architectures whose graph has parts that no weight shows: nothing else is like them."""
+ALL_ROWS, ONE_ROW = Batch(512, 1, 512), Batch(512, 1, 1)
+"""A batch that asks for the logits of all its tokens, and one that asks for a single row."""
+
+FIRST = 12
+"""Layers that are compared of many kinds of graphs, half of them on each of two GPUs: the patterns
+of layers repeat within them."""
+
+ODD = frozenset({"bitnet", "chameleon", "dflash", "eagle3"})
+"""Architectures whose graph has parts that no weight shows: nothing else is like them. BitNet
+multiplies by the embeddings where they are looked up, on the host; drafts hand out all rows."""
 
 FAR = 0.3
 """Part of what the widest layer makes above which a graph that leaves it unused is not near."""
@@ -61,23 +62,28 @@ _LAYER = re.compile(r"^(?:[a-z]+\.)?[a-z]+\.(\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A known graph, elements per token of the weights that it leaves unused, and how many kinds of
-    graphs are as near."""
+    """A known graph, and elements per token of the weights that it leaves unused."""
 
     architecture: str
     missing: int
-    kinds: int
-    build: Build = field(compare=False)
+    build: Borrowed = field(compare=False)
+
+    @property
+    def composed(self) -> bool:
+        """Whether it was put together from the weights of each layer."""
+        return self.architecture.startswith("(")
 
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """How well a graph fits: width of what it leaves unused, how many weights, its operations."""
+    """How well a graph fits: width of what it leaves unused, without and with norms, how many
+    weights, its operations."""
 
     missing: int
+    normed: int
     count: int
     kind: int
-    build: Build
+    build: Borrowed
 
 
 @lru_cache(maxsize=64)
@@ -93,11 +99,11 @@ def nearest(model: Model, without: Collection[str] = ()) -> tuple[Near, ...]:
         return ()
     from kvwise.memory.compute.families import composed  # noqa: PLC0415  (rarely needed)
 
-    known = {name: BUILDERS[name] for name in BUILDERS if name not in {*without, *ODD}}
+    known = {name: Borrowed(BUILDERS[name]) for name in BUILDERS if name not in {*without, *ODD}}
     near = _fits(work, known)
     best = min(((fit.missing, fit.count) for fit in near.values()), default=None)
     if best is None or any(best) or model.is_mla:  # graphs of latent attention are few and unlike
-        near |= _fits(work, composed.rows(without))
+        near |= _fits(work, {name: Borrowed(row) for name, row in composed.rows(without).items()})
         best = min(((fit.missing, fit.count) for fit in near.values()), default=None)
     if best is None or best[0] > FAR * width_of(model, work.weights.where):
         return ()
@@ -110,22 +116,23 @@ def nearest(model: Model, without: Collection[str] = ()) -> tuple[Near, ...]:
     if len(groups) > FEW or composed_only:
         rows = [[(name, near[name].build) for name in group] for group in groups.values()]
         chosen = _largest(model, rows)
-    return tuple(Near(name, best[0], len(groups), near[name].build) for name in chosen)
+    return tuple(Near(name, near[name].normed, near[name].build) for name in chosen)
 
 
-def _fits(work: Job, builds: Mapping[str, Build]) -> dict[str, _Fit]:
+def _fits(work: Job, builds: Mapping[str, Borrowed]) -> dict[str, _Fit]:
     """Those that the model has a graph of, with all of its caches."""
     found: dict[str, _Fit] = {}
     for name, build in builds.items():
-        graph = attempt(work, build, PROBES[0][2])
+        graph = attempt(work, build, ALL_ROWS)
         if graph is not None and _uses_caches(work, graph):
             left = unused(work.model, work.weights, graph.weights, logits=True)
             kind = hash(tuple(node.op for node in graph.nodes))
-            found[name] = _Fit(width_of(work.model, left), len(left), kind, build)
+            widths = width_of(work.model, left), width_of(work.model, left, norms=True)
+            found[name] = _Fit(*widths, len(left), kind, build)
     return found
 
 
-def _largest(model: Model, groups: list[list[tuple[str, Build]]]) -> list[str]:
+def _largest(model: Model, groups: list[list[tuple[str, Borrowed]]]) -> list[str]:
     """For each probe and backend the architecture whose graph is largest, but for a few outliers.
 
     The architectures of a group have graphs of the same operations. Where there are none but
@@ -135,7 +142,7 @@ def _largest(model: Model, groups: list[list[tuple[str, Build]]]) -> list[str]:
     if all(name.startswith("(") for name in names):
         return names
     chosen: dict[str, None] = {}
-    for launch, devices, probe in PROBES:
+    for launch, devices, probe in _probes(model):
         try:
             work = _work(model, launch, devices)
         except KvwiseError:
@@ -143,7 +150,7 @@ def _largest(model: Model, groups: list[list[tuple[str, Build]]]) -> list[str]:
         found: list[tuple[list[int], str]] = []
         for group in groups:
             name, build = group[0]
-            graph = attempt(work, build, probe)
+            graph = attempt(work, replace(build, layers=FIRST), probe)
             if graph is not None:
                 found += [(sizes(work, graph, pinned=False), name)] * len(group)
         for backend in range(len(work.backends)):
@@ -151,6 +158,19 @@ def _largest(model: Model, groups: list[list[tuple[str, Build]]]) -> list[str]:
             if found:
                 chosen[found[int(SHARE * len(found))][1]] = None
     return list(chosen)
+
+
+def _probes(model: Model) -> tuple[tuple[Launch, tuple[Device, ...], Batch], ...]:
+    """Where graphs are compared: on the processor, where logits are large and where they are not;
+    on two GPUs, where copies of what they hand on count; with the cache on the host."""
+    here = min(FIRST, model.n_layer) // 2
+    two = replace(PROBE, tensor_split=(here, model.n_layer_all + 1 - here))
+    return (
+        (PROBE, (), ALL_ROWS),
+        (PROBE, (), ONE_ROW),
+        (two, (_GPU, _GPU), ONE_ROW),
+        (replace(PROBE, offload_kqv=False, flash_attn="off"), (_GPU,), ONE_ROW),
+    )
 
 
 def _work(model: Model, launch: Launch, devices: tuple[Device, ...]) -> Job:
@@ -182,8 +202,11 @@ def _uses_caches(work: Job, graph: Graph) -> bool:
     return len(names) >= wanted
 
 
-def width_of(model: Model, names: Iterable[str]) -> int:
-    """Elements per token that weights make, in the layer where they make the most."""
+def width_of(model: Model, names: Iterable[str], *, norms: bool = False) -> int:
+    """Elements per token that weights make, in the layer where they make the most.
+
+    `norms`: those of one row too, which make a result as wide as they are.
+    """
     made: dict[str, int] = defaultdict(int)
     table = model.header.by_name
     for name in names:
@@ -192,6 +215,8 @@ def width_of(model: Model, names: Iterable[str]) -> int:
             continue
         layer = _LAYER.match(name)
         made[layer[0] if layer else name] += result_width(row, model, looked_up=layer is None)
+        if norms and len(row.shape) == 1 and name.endswith(".weight"):
+            made[layer[0] if layer else name] += row.shape[0]
     return max(made.values(), default=0)
 
 

@@ -70,10 +70,11 @@ def moe(b: Builder, x: Tensor, il: int, how: Moe = Moe()) -> Tensor:
     weights = weights_of(probs, chosen, used, how)
     b.expand(weights)
     cur = ops.reshape(x, n_embd, 1, n)
-    if how.before:
+    before = how.before or b.weighed_first
+    if before:
         cur = ops.mul(ops.repeat(cur, n_embd, used, n), weights)
     experts = _experts(b, cur, il, chosen, how)
-    if not how.before:
+    if not before:
         experts = ops.mul(experts, weights)
     return _sum(b, experts, used)
 

@@ -21,4 +21,4 @@ def factors(b: Builder, il: int) -> Tensor | None:
 
 def rope(b: Builder, x: Tensor, il: int, *, scaled: bool = False) -> Tensor:
     """`x` with its positions turned in; `scaled`: with the layer's factors."""
-    return ops.rope(x, b.positions(), factors(b, il) if scaled else None)
+    return ops.rope(x, b.positions(), factors(b, il) if scaled or b.borrowed else None)
