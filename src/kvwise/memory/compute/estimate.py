@@ -15,7 +15,7 @@ from kvwise.memory.compute.closed import closed
 from kvwise.memory.compute.nearest import Near, nearest
 from kvwise.memory.compute.reserve import Job
 from kvwise.memory.compute.trial import Trial
-from kvwise.memory.compute.ways import OF_EXPERTS, OTHERS, Borrowed
+from kvwise.memory.compute.ways import AWAY, OF_EXPERTS, OTHERS, Borrowed
 from kvwise.memory.placement import HOST
 from kvwise.units import MIB
 
@@ -52,8 +52,9 @@ def estimate(
     if not made:
         return apart(job, batch)
     found = list(map(max, zip(*made.values(), strict=True)))
-    for each in _changed(made, found):
-        for way in (*OTHERS, *(OF_EXPERTS if job.model.n_expert else ())):
+    ways = (*OTHERS, *(AWAY if _away(job) else ()), *(OF_EXPERTS if job.model.n_expert else ()))
+    for each in _changed(made, found, all_known=_away(job)):
+        for way in ways:
             other = _tried(trials, replace(each.build, way=way))
             found = list(map(max, found, other or found))
     missing = min(each.missing for each in made)
@@ -65,10 +66,16 @@ def _reserved(job: Job, batch: Batch, *, pinned: bool) -> list[Batch]:
     """The batches that are really reserved: with caches on the host that of one token per sequence
     may be the larger one (see `reserve.reserved`)."""
     context = job.context
-    away = not context.offload_kqv or HOST in job.placement.layers
-    if not (pinned and away and context.op_offload and job.placement.n_gpu):
+    if not (pinned and _away(job) and context.op_offload):
         return [batch]
     return [batch, Batch(context.n_seq_max, context.n_seq_max, context.n_seq_max)]
+
+
+def _away(job: Job) -> bool:
+    """Whether GPUs read what lies on the host, so that copies of all sizes come and go."""
+    return bool(job.placement.n_gpu) and (
+        not job.context.offload_kqv or HOST in job.placement.layers
+    )
 
 
 def _tried(trials: Sequence[Trial], build: Borrowed) -> list[int]:
@@ -77,10 +84,10 @@ def _tried(trials: Sequence[Trial], build: Borrowed) -> list[int]:
     return list(map(max, zip(*found, strict=True)))
 
 
-def _changed(made: Mapping[Near, list[int]], found: list[int]) -> list[Near]:
-    """The graphs that are tried in other ways as well: all known ones, and as few composed ones as
-    are needed to have one that takes most on each backend (they differ little)."""
-    chosen = [each for each in made if not each.composed]
+def _changed(made: Mapping[Near, list[int]], found: list[int], *, all_known: bool) -> list[Near]:
+    """The graphs that are tried in other ways as well: as few as are needed to have one that takes
+    most on each backend, or all but the composed ones (which differ little)."""
+    chosen = [each for each in made if all_known and not each.composed]
     for backend, most in enumerate(found):
         if all(made[each][backend] != most for each in chosen):
             chosen.append(next(each for each, sizes in made.items() if sizes[backend] == most))

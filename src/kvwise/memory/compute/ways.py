@@ -38,9 +38,11 @@ class Way:
 
 
 USUAL = Way()
-OTHERS = (Way((0, 1)), Way((0,)), Way(parallel=True))
+OTHERS = (Way((0, 1)), Way((0,)))
+AWAY = (Way(parallel=True),)
 OF_EXPERTS = (Way(early=True), Way(weighed_first=True))
-"""Those in use beside the usual one: in all models, and in mixtures of experts."""
+"""Those in use beside the usual one: in all models; where layers or their caches lie on the host
+and what they read is copied, so that a stream more counts; and in mixtures of experts."""
 
 
 @dataclass(frozen=True, slots=True)
