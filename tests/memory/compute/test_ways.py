@@ -30,6 +30,11 @@ LOW = [
     ("jamba-mini-1.7", {"jamba"}, {"ngl": 16, "type_k": "q8_0", "type_v": "q8_0", "n_ctx": 4096}),
     ("smallthinker-21b", {"smallthinker"}, {"n_gpu": 3}),
     ("tiny-llama4", {"llama4"}, {"n_cpu_moe": 4}),
+    (
+        "deepseek-v2-lite-nomla",
+        {"deepseek2", "mistral4"},
+        {"offload_kqv": False, "flash_attn": "off"},
+    ),
     ("tiny-arctic", {"arctic"}, {"device": "cuda", "type_k": "q8_0", "type_v": "q8_0", "ngl": 3}),
     ("pythia-6.9b", {"gptneox"}, {**HALF, "n_ctx": 4096}),
     ("olmo-3-7b", {"olmo2"}, {"device": "cuda", "ngl": 16}),

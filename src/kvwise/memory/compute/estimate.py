@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from kvwise.memory.compute.builder import Batch
+from kvwise.memory.compute.builder import Batch, kind_named
 from kvwise.memory.compute.closed import closed
 from kvwise.memory.compute.nearest import Near, nearest
 from kvwise.memory.compute.reserve import Job
@@ -59,7 +59,27 @@ def estimate(
             found = list(map(max, found, other or found))
     missing = min(each.missing for each in made)
     room = ALIVE * missing * batch.n_tokens * F32_SIZE * job.placement.sched_copies
-    return [_roomy(job, batch, n + room) if n else 0 for n in found]
+    brought = [_brought(job)] * job.placement.n_gpu + [0]
+    return [
+        _roomy(job, batch, n + room + more) if n else 0
+        for n, more in zip(found, brought, strict=True)
+    ]
+
+
+def _brought(job: Job) -> int:
+    """Bytes of the smaller side of a layer's cache where latent attention reads it from the host:
+    its copy may find no gap, and the graphs of latent attention are too few to show that."""
+    if job.context.offload_kqv or not job.model.n_lora_kv:
+        return 0
+    found = 0
+    for cache in job.caches:
+        if cache.kind != "kv":
+            continue
+        for k_row, v_row in zip(cache.k_row, cache.v_row, strict=True):
+            sides = ((k_row, cache.type_k), (v_row, cache.type_v))
+            sizes = [kind_named(kind).row_bytes(row) for row, kind in sides if row]
+            found = max(found, min(sizes, default=0) * cache.cells * cache.streams)
+    return found
 
 
 def _reserved(job: Job, batch: Batch, *, pinned: bool) -> list[Batch]:
