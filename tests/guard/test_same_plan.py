@@ -16,6 +16,7 @@ from kvwise.cli._main import run as kvwise_main
 from kvwise.options import read
 from kvwise.results import Measurement, save
 from kvwise.store import Store
+from thinning import thinned
 
 MOE = QWEN.replace("qwen3-8b", "qwen3-30b-a3b")
 SMALL = QWEN.replace("qwen3-8b", "qwen3-0.6b")
@@ -60,7 +61,10 @@ def both(
     return plan, document(capsys, "run", *line, "--dry-run")
 
 
-@pytest.mark.parametrize("request_", REQUESTS, ids=lambda words: " ".join(words[1:])[-60:])
+@pytest.mark.parametrize(
+    ("request_",), thinned([(each,) for each in REQUESTS]),
+    ids=lambda words: " ".join(words[1:])[-60:],
+)  # fmt: skip
 def test_run_begins_with_the_choice_and_goes_down_the_ladder_that_plan_shows(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, request_: tuple[str, ...]
 ) -> None:

@@ -19,6 +19,7 @@ from kvwise.plan.goal import Goal
 from kvwise.plan.offload import levels
 from kvwise.plan.quality import CLASSES
 from kvwise.plan.speed.work import work
+from thinning import thinned
 
 from .setup import gpu, model
 
@@ -61,7 +62,7 @@ def shown(made: Plan) -> list[Choice]:
     return [made.choice, *made.alternatives]
 
 
-@pytest.mark.parametrize(("name", "free", "kind"), CASES)
+@pytest.mark.parametrize(("name", "free", "kind"), thinned(CASES))
 @pytest.mark.parametrize("floor", ["lossless", "high"])
 def test_nothing_reads_less_than_the_least_that_is_shown(
     name: str, free: float, kind: str, floor: str

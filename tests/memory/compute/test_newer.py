@@ -26,6 +26,7 @@ from kvwise.memory.placement import place
 from kvwise.memory.weights import weigh
 from kvwise.simulate import simulation
 from kvwise.tiers import tiers
+from thinning import thinned
 from zoo_files import ZOO
 
 pytestmark = [
@@ -85,7 +86,7 @@ def newer(name: str) -> Header:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda each: "-".join(each) or "plain")
+@pytest.mark.parametrize("settings", thinned(SETTINGS), ids=lambda each: "-".join(each) or "plain")
 def test_the_engines_pass_says_the_same(
     name: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -121,7 +122,7 @@ def dense() -> Header:
         pytest.param(dense, id="qwen4exp-dense"),
     ],
 )
-@pytest.mark.parametrize("settings", DRAFTS, ids=lambda each: "-".join(each) or "plain")
+@pytest.mark.parametrize("settings", thinned(DRAFTS), ids=lambda each: "-".join(each) or "plain")
 def test_the_contexts_of_next_token_layers_too(
     header: Callable[[], Header], settings: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ from kvwise.memory.compute.reserve import batch, build, graph_of, sizes
 from kvwise.memory.compute.trial import Trial
 from kvwise.memory.compute.ways import Borrowed, Way
 from report import golden, measured
+from thinning import thinned
 
 CONFIG = {"n_ctx": 4096, "n_ubatch": 256, "n_batch": 512}
 HALF = {"device": "cuda", "ngl": 16, "n_ctx": 32768, "n_seq_max": 4, "n_outputs_max": 4,
@@ -57,7 +58,7 @@ def cell(name: str, changed: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[
     raise LookupError(f"{name} was not measured with {changed}")
 
 
-@pytest.mark.parametrize(("name", "without", "changed"), LOW)
+@pytest.mark.parametrize(("name", "without", "changed"), thinned(LOW))
 def test_what_was_too_low_is_so_no_more(
     name: str, without: set[str], changed: dict[str, Any]
 ) -> None:
