@@ -129,6 +129,7 @@ def test_patterns_of_the_user_stay_alone() -> None:
     )  # fmt: skip
     for choice in (made.choice, *made.alternatives, *made.ladder):
         assert choice.launch.override_tensor == own
+    assert not any("shared by two GPUs" in str(reason) for reason in made.choice.why)
 
 
 def test_the_ladder_goes_down_from_a_shared_layer() -> None:

@@ -19,6 +19,7 @@ from kvwise.launch import Launch
 from kvwise.memory.ledger import Ledger
 from kvwise.memory.placement import override_names
 from kvwise.options import change
+from kvwise.plan.offload import is_host
 
 _MATRIX = re.compile(r"^blk\.(\d+)\.(ffn_(?:up|gate|gate_up|down)(?:_exps)?)\.")
 
@@ -100,12 +101,12 @@ def _either(parts: Sequence[str]) -> str:
 
 def lends(launch: Launch) -> bool:
     """Whether matrices are put on another GPU than their layer."""
-    return any(not _on_host(buffer) for _, buffer in launch.override_tensor)
+    return any(not is_host(buffer) for _, buffer in launch.override_tensor)
 
 
 def without_loans(launch: Launch) -> Launch:
     """The launch with what is kept on the host, and nothing lent."""
-    kept = tuple(pair for pair in launch.override_tensor if _on_host(pair[1]))
+    kept = tuple(pair for pair in launch.override_tensor if is_host(pair[1]))
     return launch if kept == launch.override_tensor else change(launch, override_tensor=kept)
 
 
@@ -114,9 +115,5 @@ def may_lend(ledger: Ledger) -> bool:
     be chosen so that it fills the cards."""
     launch, placement = ledger.launch, ledger.placement
     whole = placement.gpu_layers > ledger.model.n_layer_all
-    away = launch.n_cpu_moe or any(_on_host(buffer) for _, buffer in launch.override_tensor)
+    away = launch.n_cpu_moe or any(is_host(buffer) for _, buffer in launch.override_tensor)
     return placement.n_gpu > 1 and whole and not away
-
-
-def _on_host(buffer: str) -> bool:
-    return buffer == "CPU"

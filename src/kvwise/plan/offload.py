@@ -63,6 +63,11 @@ def _experts(model: Model) -> list[Level]:
     return steps
 
 
+def is_host(buffer: str) -> bool:
+    """Whether `-ot` keeps what it hits in the host's memory."""
+    return buffer.upper().startswith("CPU")
+
+
 def is_full(level: Level, model: Model) -> bool:
     """Whether a level keeps every layer, expert and cache on the GPUs."""
     everything = model.n_layer_all + 1
@@ -74,5 +79,5 @@ def is_full(level: Level, model: Model) -> bool:
 def all_on_gpus(launch: Launch, model: Model) -> bool:
     """The same of a launch, with what the user fixed."""
     kept = launch.n_gpu_layers < 0 or launch.n_gpu_layers > model.n_layer_all
-    moved = launch.n_cpu_moe or any(buffer == "CPU" for _, buffer in launch.override_tensor)
+    moved = launch.n_cpu_moe or any(is_host(buffer) for _, buffer in launch.override_tensor)
     return kept and not moved and launch.offload_kqv

@@ -23,6 +23,7 @@ from kvwise.memory.placement import HOST
 from kvwise.options import change
 from kvwise.plan.candidate import CELLS
 from kvwise.plan.edge import edge
+from kvwise.plan.offload import is_host
 
 _STEPS_BEYOND = 2  # a longer context can need less: look so many blocks past the edge (search.py)
 
@@ -168,7 +169,7 @@ def _taken(ledger: Ledger, machine: Machine, *, bare: bool, no_attention: bool) 
 def _keeps_all(ledger: Ledger) -> bool:
     """Every layer, expert and cache is on the GPUs."""
     launch, placement = ledger.launch, ledger.placement
-    moved = any(target.upper().startswith("CPU") for _, target in launch.override_tensor)
+    moved = any(is_host(target) for _, target in launch.override_tensor)
     return (
         HOST not in (*placement.layers, placement.output)
         and launch.n_cpu_moe <= 0

@@ -39,7 +39,7 @@ def reasons(
     """
     return (
         *_placement(search, chosen),
-        *_shared(chosen),
+        *_shared(search, chosen),
         *_whole(search, chosen),
         *_types(chosen),
         *(cost.sentence for cost in found),
@@ -90,9 +90,9 @@ def _placement(search: Search, chosen: Candidate) -> Iterator[Phrase]:
         )
 
 
-def _shared(chosen: Candidate) -> Iterator[Phrase]:
+def _shared(search: Search, chosen: Candidate) -> Iterator[Phrase]:
     """That a layer is shared by two GPUs, and what that costs."""
-    if lends(chosen.launch):
+    if lends(chosen.launch) and "override_tensor" not in search.fixed:
         yield phrase(
             "one layer is shared by two GPUs (-ot {pairs}): neither has room for all of it",
             pairs=OVERRIDES.write(chosen.launch.override_tensor),
