@@ -119,7 +119,7 @@ OF_CODE = (  # surest first: the first code that a log has decides
     ("buffer_alloc", "out-of-memory"), ("device_alloc", "out-of-memory"),
     ("host_alloc", "out-of-memory"), ("mmap", "out-of-memory"), ("gpu_oom", "out-of-memory"),
     ("vk_oom", "out-of-memory"), ("metal_oom", "out-of-memory"), ("ram_short", "out-of-memory"),
-    ("rpc_connect", "rpc-dead"),
+    ("rpc_connect", "rpc-dead"), ("mtp_context", "bad-flag"),
 )  # fmt: skip
 """Codes of engine/failures.py -> causes."""
 

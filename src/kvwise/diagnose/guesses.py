@@ -16,6 +16,7 @@ from kvwise.diagnose.finding import GUESS, LIKELY, Finding, Hit, Rule
 from kvwise.diagnose.likeness import MEMORY, goes_on, odd, scores, told, words_of
 from kvwise.diagnose.rules import RULES
 from kvwise.diagnose.rules.asking import no_failure
+from kvwise.engine import events as ev
 from kvwise.engine import log
 from kvwise.text import template
 
@@ -79,6 +80,11 @@ def _harmless(kind: str) -> bool:
     return not kind or kind.startswith("benign")
 
 
+def _told(text: str) -> bool:
+    """Does the engine say this of a load, and of no failure?"""
+    return not isinstance(log.read_line(text), ev.Failure | ev.Remark | None)
+
+
 def _unexplained(case: Case, harmless: Iterable[Finding]) -> list[Seen]:
     """Lines that speak of something wrong, that nothing knows, and that nobody calls a warning."""
     found = []
@@ -88,6 +94,6 @@ def _unexplained(case: Case, harmless: Iterable[Finding]) -> list[Seen]:
     for number, raw in sorted((odd_ones | suspects).items()):
         line = log.split_line(number, raw)
         warning = line.level in _NO_ERROR or no_failure(raw) or goes_on(line.text)
-        if number >= case.begins and number not in known and not warning:
+        if number >= case.begins and number not in known and not warning and not _told(line.text):
             found.append(Seen("", {}, number, raw, case.stage, fitting=False, beside=""))
     return found

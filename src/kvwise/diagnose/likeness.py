@@ -23,7 +23,7 @@ HEALTHY = ""
 MEMORY = "%memory"
 """The mark of lines that speak of memory that was refused."""
 _ODD = ("%gone", "%wrong", "%unknown", "%above", "%failed", MEMORY)
-_GOES_ON = re.compile(signals.GOES_ON, re.ASCII | re.IGNORECASE)
+_GOES_ON = re.compile(f"{signals.GOES_ON}|{signals.ADVICE}", re.ASCII | re.IGNORECASE)
 _LETTERS = 6  # of a word: "allocate", "allocated" and "allocation" are one
 _SHORTEST = 3
 _TAIL = 3
@@ -87,7 +87,7 @@ def odd(text: str) -> bool:
 
 
 def goes_on(text: str) -> bool:
-    """Does a line say what is done instead?"""
+    """Does a line say what is done instead, or what may be?"""
     return bool(_GOES_ON.search(text[:_LONGEST]))
 
 

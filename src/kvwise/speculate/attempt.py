@@ -34,8 +34,8 @@ from kvwise.verify.compare import engine_features
 WARM_UP = "Count from one to ten in words:"
 _WARM_TOKENS = 16
 _SPEAKS_OF_IT = frozenset(
-    {"draft_vocab", "draft_load", "draft_kind", "mtp_missing", "spec_type", "speculation_off",
-     "speculation_unsupported"}
+    {"draft_vocab", "draft_load", "draft_kind", "mtp_missing", "mtp_context", "spec_type",
+     "speculation_off", "speculation_unsupported"}
 )  # fmt: skip
 TOO_LONG = "exceed_context_size_error"
 

@@ -24,6 +24,14 @@ _FAULTS = (
     "invalid configuration",
     "unknown error",
     "illegal instruction was",
+    "Page Fault",
+    "ErrorIllegalAddress",
+    "ERROR_ILLEGAL_ADDRESS",
+    "ErrorMisalignedAddress",
+    "ErrorLaunchFailure",
+    "ERROR_LAUNCH_FAILED",
+    "failed to launch",
+    "EXECUTION_FAILED",
     "Memory access fault",
 )
 _BROKEN = (

@@ -32,10 +32,15 @@ def _far_off(each: Seen) -> bool:
 
 def _refused(case: Case) -> Hit | None:
     """The engine says why, in words that no other rule knows."""
-    codes = ["model_load"]
-    if case.has("context_made", "server_exit") and not case.complete:
-        codes.append("context_init")  # fitting says so too, of drafts, and goes on
-    lines = [each for each in case.all(*codes) if _gives_reason(each)]
+    lines = [each for each in case.all("model_load") if _gives_reason(each)]
+    ended = case.has("context_made", "server_exit")
+    lines += [
+        each
+        for each in case.all("context_init")  # fitting says so too, of drafts, and goes on
+        if _gives_reason(each)
+        and not (each.fitting or case.complete)
+        and (ended or "normal during memory fitting" not in each.text)
+    ]
     if not lines:
         return None
     return Hit(POSSIBLE, tuple(lines[:4]), {"reason": lines[0].fields["reason"]})

@@ -47,8 +47,15 @@ def _late(case: Case) -> list[Seen]:
 def _beside(case: Case, what: str) -> bool:
     told = words(case)
     if what == "mtp":
-        return "mtp" in case.beside or case.has("mtp") or "draft-mtp" in told
+        return "mtp" in case.beside or case.has("mtp", "mtp_context") or "draft-mtp" in told
     return "clip" in case.beside or bool(case.loaded.projector) or "--mmproj" in told
+
+
+def _refused_to(case: Case, code: str) -> list[Seen]:
+    """Allocations that failed before the line that says for whom it was; () if nobody says so."""
+    said = case.first(code)
+    lines = [each for each in case.all(*_LATE, "kv_alloc") if said and each.line <= said.line]
+    return [*lines, said] if lines and said else []
 
 
 def _mtp(case: Case) -> Hit | None:
@@ -56,11 +63,12 @@ def _mtp(case: Case) -> Hit | None:
     if not _beside(case, "mtp"):
         return None
     lines = [each for each in case.all(*_LATE, "kv_alloc") if each.beside == "mtp" or at_run(each)]
-    lines = lines or _late(case)
+    named = _refused_to(case, "mtp_context")
+    lines = named or lines or _late(case)
     if not lines:
         measured = case.all("fit_unmeasured")
         return Hit(FAIR, tuple(measured[:2])) if measured and case.has("fit") else None
-    begun = case.reserved or at_run(lines[0]) or lines[0].beside == "mtp"
+    begun = named or case.reserved or at_run(lines[0]) or lines[0].beside == "mtp"
     return Hit(0.97 if begun else LIKELY, tuple(lines[:4]))
 
 
@@ -100,7 +108,7 @@ def _prompt_cache(case: Case) -> Hit | None:
     if over or killed:
         return Hit(SURE, lines, fields)
     if state.size.mib >= _MANY_MIB and (case.excerpt or state.size.mib > 0.75 * (limit or 1e9)):
-        return Hit(LIKELY, lines, fields)
+        return Hit(POSSIBLE if case.has("assert", "crashed") else LIKELY, lines, fields)
     return None
 
 
@@ -123,6 +131,7 @@ def _host_killed(case: Case) -> Hit | None:
     lines = [each for each in case.all("killed", "oom_killed") if each.stage in (READY, START)]
     if not lines:
         lines = [each for each in case.all("host_alloc") if at_run(each)]
+        lines = case.all("prompt_cache_alloc") or lines
     if not lines:
         return None
     return Hit(LIKELY if lines[0].code == "oom_killed" else 0.7, tuple(lines[:3]))

@@ -123,6 +123,14 @@ def _spent_guard(case: Case) -> Hit | None:
     return Hit(SURE, tuple(lines[:3]), memory=True, pool=pool, cause=_GUARD)
 
 
+def _metal_status(case: Case) -> Hit | None:
+    """A command buffer failed, and no line beside it says of what."""
+    lines = [each for each in case.all("metal_failed") if each.fields.get("status") == "5"]
+    if not lines or case.has("cuda", "device_lost"):
+        return None
+    return Hit(FAIR, tuple(lines[:4]))
+
+
 _GUARD = template("the program found too little memory for the model's weights and did not start")
 
 
@@ -298,7 +306,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "metal-status",
         "metal-working-set",
-        seen("metal_failed", confidence=FAIR, where=lambda each: each.fields.get("status") == "5"),
+        _metal_status,
         template(
             "a command buffer failed on the Apple GPU, most often because the working set is "
             "exceeded"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvwise.diagnose.case import Case
 from kvwise.diagnose.finding import FAIR, LIKELY, SURE, Hit, Rule
-from kvwise.diagnose.rules.asking import remedy, seen
+from kvwise.diagnose.rules.asking import failed, remedy, seen
 from kvwise.diagnose.rules.remedies import (
     DRAFT_FROM_TEXT,
 )
@@ -18,8 +18,16 @@ def _spec_without_type(case: Case) -> Hit | None:
         context.draft for context in case.loaded.contexts
     )
     told = case.has("draft_vocab", "draft_kind", "speculation_off", "draft_load", "mtp_missing",
-                    "draft_context")  # fmt: skip
+                    "draft_context", "mtp_context")  # fmt: skip
     return Hit(LIKELY, tuple(lines[:2])) if lines and drafts and not told else None
+
+
+def _draft_kind(case: Case) -> Hit | None:
+    """Another draft is wanted; a context that got no memory is no such refusal."""
+    codes = ["draft_kind", "mtp_missing", "speculation_unsupported"]
+    if not failed(case):
+        codes.append("mtp_context")
+    return seen(*codes, confidence=0.9)(case)
 
 
 _F16 = remedy("keep V in f16", "-ctv f16")
@@ -169,7 +177,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "draft-kind",
         "speculation-off",
-        seen("draft_kind", "mtp_missing", "speculation_unsupported", confidence=0.9),
+        _draft_kind,
         template("this kind of speculation needs another draft, or a model that has MTP layers"),
         (
             remedy("an ordinary draft model", "--spec-type draft-simple"),

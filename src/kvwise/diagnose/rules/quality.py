@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
-from kvwise.diagnose.case import Case
+from kvwise.diagnose.case import Case, Seen
 from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, WEAK, Hit, Rule
 from kvwise.diagnose.known import bad_build
 from kvwise.diagnose.rules.asking import failed, remedy, words
@@ -33,8 +34,28 @@ def types_of(case: Case) -> tuple[str | None, str | None]:
     return found.get("k"), found.get("v")
 
 
-def _coarse(case: Case) -> Hit | None:
+_AGAIN = re.compile(
+    r"\b([A-Za-z]{1,12})(?:[ ,.]{1,2}\1\b){7}|((?=\S{0,9}[B-Zb-z])\S{2,10}?)\2{7}|"
+    r"(?:\[PAD\d*\]){4}|(?:<unk>){4}",
+    re.ASCII,
+)
+"""A word, or a piece of one, over and over: what a broken model writes."""
+
+
+def repeats(case: Case) -> list[Seen]:
+    """Lines of an answer that repeats itself; one that no wording knows only at the log's end."""
     lines = case.all("repeats")
+    if lines or case.loaded.failures or not case.is_last:
+        return lines
+    return [
+        Seen("repeats", {}, line, text, case.stage, fitting=False, beside="")
+        for line, text in case.said.tail
+        if line >= case.begins and _AGAIN.search(text)
+    ]
+
+
+def _coarse(case: Case) -> Hit | None:
+    lines = repeats(case)
     k, v = types_of(case)
     if k not in _COARSE:
         return None
@@ -47,7 +68,7 @@ def _coarse(case: Case) -> Hit | None:
 
 
 def _garbage(case: Case) -> Hit | None:
-    lines = case.all("nan", "repeats")
+    lines = case.all("nan") or repeats(case)
     k, _ = types_of(case)
     if not lines:
         return None

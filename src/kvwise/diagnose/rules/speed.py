@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvwise.diagnose.case import Case
 from kvwise.diagnose.finding import FAIR, LIKELY, POSSIBLE, VRAM, Hit, Rule
-from kvwise.diagnose.rules.asking import failed, remedy, seen, words
+from kvwise.diagnose.rules.asking import failed, no_failure, remedy, seen, words
 from kvwise.diagnose.rules.remedies import (
     F16_CACHE,
     NEWER_BUILD,
@@ -48,6 +48,14 @@ def _no_kernel(case: Case) -> Hit | None:
     if main and main.facts.get("flash_attn") in ("0", "disabled"):
         return None
     return Hit(FAIR, tuple(case.all("cache_line")[:2]), {"k": pair[0], "v": pair[1]})
+
+
+def _switched_off(case: Case) -> Hit | None:
+    """Not where the program that says so only warns, and the load went well."""
+    lines = case.all("flash_off")
+    if case.complete and not case.loaded.failures:
+        lines = [each for each in lines if not no_failure(each.text)]
+    return Hit(0.9, tuple(lines[:4]), dict(lines[0].fields)) if lines else None
 
 
 def _on_cpu(case: Case) -> Hit | None:
@@ -125,7 +133,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "flash-off",
         "fa-auto-disabled",
-        seen("flash_off", confidence=0.9),
+        _switched_off,
         template(
             "flash attention switched itself off: a layer and its attention would be on "
             "different devices, or the device has none for it. The compute buffer grows with the "

@@ -54,6 +54,7 @@ ROWS: tuple[Wording, ...] = (
     ("architecture_unknown", "rchitecture", r"(?:not recognize this|[Uu]nsupported|[Uu]nrecognized|[Uu]nknown) (?:model )?architecture"),
     ("tokenizer_unknown", "unknown tokenizer", r"unknown tokenizer: '(?P<name>[^']{0,100})'"),
     ("tokenizer_unknown", "unknown pre-tokenizer", r"unknown pre-tokenizer type: '(?P<name>[^']{0,100})'"),
+    ("tensor_type_unknown", "REMOVED", r"tensor '(?P<tensor>[^']{1,200})' of type (?P<type>\d{1,9}) \(\w+ REMOVED\b"),
     ("tensor_type_unknown", "invalid ggml type",
      r"(?:tensor '(?P<tensor>[^']{1,200})' (?:of type|has) )?invalid ggml type (?P<type>-?\d{1,9})"),
     ("tensor_missing", "missing tensor", r"missing tensor '(?P<tensor>[^']{1,200})'"),
@@ -65,5 +66,6 @@ ROWS: tuple[Wording, ...] = (
      r"got (?P<got>\d+)"),
     ("key_missing", "key not found in model", r"key not found in model: (?P<key>\S{1,120})"),
     ("clip_as_model", "CLIP cannot be used as main model", r"CLIP cannot be used as main model"),
+    ("header_unread", "gguf_init_from", r"gguf_init_from\w*: (?!.{0,200}fall(?:ing)? ?back)(?P<what>\S.{1,300})"),
     ("mmap", "mmap failed", r"mmap failed: (?P<reason>(?!Cannot allocate memory).{1,200})"),
 )  # fmt: skip

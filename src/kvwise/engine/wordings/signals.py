@@ -55,7 +55,8 @@ _SKIPS = r"skipping|disabling|ignor(?:ed|ing)\b"
 
 ADVICE = (
     r"\b(?:common|possible|probable|likely|typical|potential) (?:causes|reasons)\b|"
-    r"^\W*(?:tips?|suggestions?|possible fix(?:es)?)\s?:"
+    r"^\W*(?:tips?|suggestions?|possible fix(?:es)?)\s?:|"
+    r"\bif\b[^.]{1,60}\b(?:will|may|might|could|would) (?:\w+ )?(?:crash|fail|hang|run out|be killed)\b"
 )
 """The line lists what may be, not what was."""
 

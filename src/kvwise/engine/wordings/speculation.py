@@ -18,7 +18,7 @@ ROWS: tuple[Wording, ...] = (
     ("draft_kind", "requires a draft context", r"draft-simple requires a draft context"),
     ("draft_kind", "number of sequences is incompatible", r"draft model number of sequences is incompatible"),
     ("mtp_missing", "contain MTP layers", r"MTP requested but model doesn't contain MTP layers"),
-    ("mtp_missing", "failed to create MTP", r"failed to create MTP (?:draft )?context"),
+    ("mtp_context", "failed to create MTP", r"failed to create MTP (?:draft )?context"),
     ("draft_context", "draft context", r"[Ff]ailed to create (?:the )?draft context"),
     ("spec_type", "unknown speculative type", r"unknown speculative type: (?P<type>\S{1,60})"),
     ("speculation_unsupported", "speculative decoding not supported by this context",

@@ -41,6 +41,7 @@ ROWS: tuple[Wording, ...] = (
     ("load_timeout", "timed out after", r"(?:[Hh]ealth.?check|container|server|runner|model|backend)\b.{0,80}\btimed out after\b"),
     ("load_timeout", "to start within", r"failed to start within (?:the )?(?:timeout|\d+)"),
     ("load_timeout", "deadline exceeded", r"(?:model|runner|server|load\w*|ready|backend)\b.{0,120}\bcontext deadline exceeded"),
+    ("load_timeout", "finished loading", r"client connection closed before \S{1,30} finished loading"),
     ("load_timeout", "within timeout", r"(?:ready|healthy|started?|respond\w*) within timeout"),
     # -- what is missing -----------------------------------------------------------------------------
     ("library_missing", "fork/exec", r"fork/exec (?P<library>\S{1,200}?): (?:no such file|permission denied|exec format)"),
