@@ -9,7 +9,7 @@ import pytest
 
 from gguf_server import Handler, Site, serving
 from kvwise.errors import KvwiseError, SourceError, UsageError
-from kvwise.gguf.hub import page_to_file, pick
+from kvwise.gguf.hub import page_to_file, path_in_repo, pick
 from kvwise.gguf.open import open_header
 from kvwise.gguf.source import SourceMissing
 from kvwise.gguf.split import shard_name
@@ -215,6 +215,50 @@ def test_pick_follows_llama_cpp() -> None:
         pick(["mmproj-Q8_0.gguf"], "", "r")
     with pytest.raises(SourceMissing):
         pick(["a-Q4_K_M.gguf"], "(", "r")  # a name is not a pattern
+
+
+SIDE = [
+    "Q8_0/Some-Model-Q8_0.gguf", "Some-Model-Q4_K_M.gguf", "eagle3-Some-Model-BF16.gguf",
+    "eagle3-Some-Model-Q8_0.gguf", "eagle3-Some-Model-Q4_0.gguf", "Q8_0/eagle3-deep-F16.gguf",
+    "elsewhere/dspark-Some-Model-Q4_K_M.gguf", "dflash-Some-Model-00001-of-00002.gguf",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sidecars", "file"),
+    [
+        ("", (), "Some-Model-Q4_K_M.gguf"),
+        ("", ("eagle3-",), "eagle3-Some-Model-Q4_0.gguf"),  # nearest to the model's four bits
+        ("BF16", ("eagle3-",), "eagle3-Some-Model-BF16.gguf"),  # without a model of that quant
+        ("Q8_0", ("eagle3-",), "Q8_0/eagle3-deep-F16.gguf"),  # beside it goes before above it
+        ("Q4_K_M", ("eagle3-",), "eagle3-Some-Model-Q4_0.gguf"),
+        ("q6_k", ("eagle3-",), "eagle3-Some-Model-Q8_0.gguf"),  # of equal distance the first
+        ("", ("dspark-", "eagle3-"), "eagle3-Some-Model-Q4_0.gguf"),  # not in another folder
+        ("", ("dflash-", "eagle3-"), "dflash-Some-Model-00001-of-00002.gguf"),
+        ("", ("mtp-",), "Some-Model-Q4_K_M.gguf"),
+        ("eagle3-Some-Model-Q8_0.gguf", ("dflash-",), "eagle3-Some-Model-Q8_0.gguf"),
+    ],
+)
+def test_files_beside_a_model_follow_llama_cpp(
+    wanted: str, sidecars: tuple[str, ...], file: str
+) -> None:
+    assert pick(SIDE, wanted, "r", sidecars) == file
+
+
+def test_neither_a_model_nor_a_file_beside_it() -> None:
+    with pytest.raises(SourceMissing):
+        pick(SIDE, "Q2_K", "r", ("mtp-",))
+
+
+def test_the_place_in_a_repository(hub: Site, tmp_path: Path) -> None:
+    name = "sub/Some-Model-Q3_K_S.gguf"
+    hub.files[f"/store/{name}"] = small(name)
+    assert path_in_repo(open_header(f"hf:{REPO}:{name}").path) == name
+    _cache(tmp_path / "hf", [name])
+    cached = open_header(f"hf:{REPO}:{name}").path
+    assert cached.startswith(str(tmp_path))
+    assert path_in_repo(cached) == name
+    assert path_in_repo("/models/mtp-x.gguf") == ""
 
 
 def test_a_page_of_the_hub_means_its_file(hub: Site) -> None:

@@ -196,8 +196,13 @@ def companions_of(launch: Launch) -> Companions:
 
     Raises what `open_model` raises.
     """
+    draft = None
+    if launch.model_draft:
+        from kvwise.memory.parts.draft import sidecars  # noqa: PLC0415  (all of the ledger)
+
+        draft = open_model(launch.model_draft, sidecars=sidecars(launch))
     return Companions(
-        draft=open_model(launch.model_draft) if launch.model_draft else None,
+        draft=draft,
         mmproj=open_header(launch.mmproj) if launch.mmproj else None,
         loras=tuple(open_header(path) for path in asked.adapters(launch)),
     )

@@ -87,5 +87,5 @@ def _notes(computed: Ledger, *, measured: bool) -> Iterator[Note]:
     for kind in kinds:
         if not (measured and kind in DRAFTS):
             yield Note("not_simulated", _COMPUTED[kind])
-    wanted = ("not_counted", "draft_not_used", "host_may_fill")
+    wanted = ("not_counted", "draft_not_used", "draft_not_found", "host_may_fill")
     yield from (note for note in computed.notes if note.code in wanted)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from kvwise.errors import SourceError, UsageError
 from kvwise.gguf.lies import clip
+from kvwise.gguf.sidecar import beside_model
 from kvwise.gguf.source import Source, SourceMissing, open_file
 
 DEFAULT_ENDPOINT: Final = "https://huggingface.co"
@@ -36,8 +38,8 @@ def offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
-def open_hub(name: str) -> Source:
-    """The file that `owner/repo[:file|quant]` means.
+def open_hub(name: str, sidecars: Sequence[str] = ()) -> Source:
+    """The file that `owner/repo[:file|quant]` means; `sidecars` as in `pick`.
 
     Raises UsageError for what is no name, SourceMissing when the repository or the file is not
     there (with what is), SourceError when the Hub cannot be reached or refuses.
@@ -49,35 +51,49 @@ def open_hub(name: str) -> Source:
             hint="write hf:owner/repo, hf:owner/repo:Q8_0 or hf:owner/repo:file.gguf",
         )  # fmt: skip
     if offline():
-        return _open_cached(repo, wanted)
+        return _open_cached(repo, wanted, sidecars)
     try:
         files, revision = _list(repo)
     except HubUnreachable:
         if _snapshot(repo) is None:
             raise
-        return _open_cached(repo, wanted)
-    return _open_listed(repo, pick(files, wanted, repo), revision)
+        return _open_cached(repo, wanted, sidecars)
+    return _open_listed(repo, pick(files, wanted, repo, sidecars), revision)
 
 
 class HubUnreachable(SourceError):
     """The Hub did not answer, or not as a Hub does."""
 
 
-def pick(files: list[str], wanted: str, repo: str) -> str:
-    """The file of a repository that a file name, a quant or nothing means. Raises SourceMissing."""
+def pick(files: list[str], wanted: str, repo: str, sidecars: Sequence[str] = ()) -> str:
+    """The file of a repository that a file name, a quant or nothing means. Raises SourceMissing.
+
+    `sidecars`: words that mark files beside a model (`mtp-`). A file with one of them goes before
+    the model itself, that with the first word before others, unless a file was named.
+    """
     if wanted.lower().endswith(".gguf"):
         if wanted in files:
             return wanted
         raise _no_file(files, wanted, repo)
+    model = _best_model(files, wanted)
+    for word in sidecars:
+        found = beside_model(files, model, word, wanted)
+        if found:
+            return found
+    if model:
+        return model
+    raise _no_file(files, wanted or "a model", repo)
+
+
+def _best_model(files: list[str], wanted: str) -> str:
+    """The model of that quant, of a usual one, or the first; empty if there is none."""
     models = [path for path in files if _is_first_of_model(path)]
     for quant in (wanted,) if wanted else DEFAULT_QUANTS:
         pattern = re.compile(re.escape(quant) + "[.-]", re.IGNORECASE)
         found = next((path for path in models if pattern.search(path)), None)
         if found:
             return found
-    if not wanted and models:
-        return models[0]
-    raise _no_file(files, wanted or "a model", repo)
+    return models[0] if models and not wanted else ""
 
 
 def _is_first_of_model(path: str) -> bool:
@@ -153,7 +169,7 @@ def _open_listed(repo: str, path: str, revision: str) -> Source:
     return HttpSource(_url(repo, path), headers=token_headers())
 
 
-def _open_cached(repo: str, wanted: str) -> Source:
+def _open_cached(repo: str, wanted: str, sidecars: Sequence[str]) -> Source:
     """From what huggingface_hub has downloaded, else from the headers that we have kept."""
     from kvwise.gguf.remote import HttpSource  # noqa: PLC0415
 
@@ -161,7 +177,7 @@ def _open_cached(repo: str, wanted: str) -> Source:
     if snapshot is not None:
         files = sorted(path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*.gguf"))
         if files:
-            return open_file(str(snapshot / pick(files, wanted, repo)))
+            return open_file(str(snapshot / pick(files, wanted, repo, sidecars)))
     if wanted.lower().endswith(".gguf"):
         from kvwise.gguf.header_cache import load  # noqa: PLC0415
 
@@ -197,3 +213,10 @@ def page_to_file(url: str) -> tuple[str, dict[str, str]]:
     if not url.startswith((f"{endpoint()}/", f"{DEFAULT_ENDPOINT}/")):
         return url, {}
     return re.sub(r"^(https?://[^/]+/[^/]+/[^/]+)/blob/", r"\1/resolve/", url), token_headers()
+
+
+def path_in_repo(name: str) -> str:
+    """The path inside its repository of a file that came from the Hub or its cache; empty for any
+    other. `name` is that of its source."""
+    found = re.search(r"(?:^https?://.*?/resolve|[/\\]snapshots)[/\\][^/\\]+[/\\](.+)$", name)
+    return found[1].replace("\\", "/") if found else ""

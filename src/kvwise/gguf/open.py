@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kvwise.errors import HeaderError
 from kvwise.gguf.header import Header
 from kvwise.gguf.lies import clip
@@ -10,8 +12,10 @@ from kvwise.gguf.source import Source, open_file
 from kvwise.gguf.split import read_model
 
 
-def open_source(ref: str) -> Source:
+def open_source(ref: str, sidecars: Sequence[str] = ()) -> Source:
     """The bytes behind MODEL: a path, `hf:owner/repo[:file|quant]`, `ollama:name[:tag]` or a URL.
+
+    `sidecars`: words of files that go before the model of a repository of the Hub.
 
     Raises SourceError (SourceMissing if there is no such thing), UsageError for a malformed name.
     """
@@ -21,7 +25,7 @@ def open_source(ref: str) -> Source:
     if kind == "hf":
         from kvwise.gguf.hub import open_hub  # noqa: PLC0415
 
-        return open_hub(name)
+        return open_hub(name, sidecars)
     if kind == "ollama":
         from kvwise.gguf.ollama import open_ollama  # noqa: PLC0415
 
@@ -35,14 +39,14 @@ def open_source(ref: str) -> Source:
     return open_file(ref)
 
 
-def open_header(ref: str, *, arrays: Arrays = ()) -> Header:
+def open_header(ref: str, *, arrays: Arrays = (), sidecars: Sequence[str] = ()) -> Header:
     """The header of a model: `ref` is MODEL as in the command line.
 
     Any file of a split model stands for all of it. `arrays` names the metadata arrays to keep as
     well as the small ones (`"all"` for every one). Raises SourceError when the bytes cannot be
     had, HeaderError when they are not sound.
     """
-    source = open_source(ref)
+    source = open_source(ref, sidecars)
     try:
         if _is_json(source):
             from kvwise.gguf.zoo import read_zoo  # noqa: PLC0415  (json and zlib, rarely needed)

@@ -22,7 +22,7 @@ from kvwise.memory.account import account
 from kvwise.memory.ledger import Extra, Ledger
 from kvwise.memory.parts.beside import _notes
 from kvwise.memory.parts.companions import Companions
-from kvwise.memory.parts.draft import by_its_file
+from kvwise.memory.parts.draft import by_its_file, sidecars
 from kvwise.memory.report import ledger_json
 from kvwise.memory.zoo_config import read_config
 from kvwise.options import to_argv
@@ -153,6 +153,54 @@ class TestModel:
         (note,) = _notes(launch, beside)
         assert note.code == "not_counted"
         assert "--spec-type draft-dflash, or none" in str(note.message)
+
+    @pytest.mark.parametrize(
+        ("ref", "file", "kind"),
+        [
+            ("hf:some/mtp-GGUF", "eagle3-Q8_0.gguf", "draft-eagle3"),
+            ("hf:some/mtp-GGUF:Q8_0", "sub/dspark-x-Q8_0.gguf", "draft-dspark"),
+            ("hf:some/mtp-GGUF", "model-Q8_0.gguf", None),
+            ("hf:some/mtp-GGUF:eagle3-Q8_0.gguf", "eagle3-Q8_0.gguf", None),
+        ],
+    )
+    def test_a_repository_tells_the_kind_by_the_name_of_the_file_that_it_gives(
+        self, ref: str, file: str, kind: str | None
+    ) -> None:
+        url = f"https://huggingface.co/some/mtp-GGUF/resolve/main/{file}"
+        draft = replace(setup.zoo_model("tiny-dflash"), path=url)
+        launch = Launch(model_draft=ref)
+        assert by_its_file(launch, draft).spec_types == ((kind,) if kind else ())
+        (note, *_) = _notes(launch, Companions(draft=draft))
+        assert note.code == ("draft_not_used" if kind is None else "not_counted")
+
+    @pytest.mark.parametrize(
+        ("words", "wanted"),
+        [
+            ("", ("mtp-", "dspark-", "dflash-", "eagle3-")),
+            ("--spec-type none", ()),
+            ("--spec-type draft-simple", ()),
+            ("--spec-type draft-dspark,draft-eagle3,ngram-mod", ("eagle3-", "dspark-")),
+        ],
+    )
+    def test_files_of_a_repository_that_go_before_its_model(
+        self, words: str, wanted: tuple[str, ...]
+    ) -> None:
+        launch = Launch.parse(["-hfd", "some/repo", *words.split()])
+        assert sidecars(launch) == wanted
+        assert sidecars(replace(launch, build="b10000")) == ()
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [("-m x.gguf -hfd some/repo", True), ("-hf some/model -hfd some/repo", False),
+         ("-m x.gguf -md y.gguf", False)],
+    )  # fmt: skip
+    def test_a_draft_that_the_server_would_not_look_up_is_said(
+        self, words: str, said: bool
+    ) -> None:
+        beside = Companions(draft=setup.zoo_model(SMALL))
+        for tool, wanted in (("llama-server", said), ("llama-cli", False)):
+            found = [note.code for note in _notes(Launch.parse(words.split(), tool=tool), beside)]
+            assert ("draft_not_found" in found) is wanted
 
     @pytest.mark.parametrize("name", ["glm-4.5-air", "qwen3.6-35b-a3b-mtp"])
     def test_layers_of_the_main_model_are_never_turned_on_by_themselves(self, name: str) -> None:

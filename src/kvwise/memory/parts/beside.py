@@ -11,15 +11,17 @@ from kvwise.launch import ZOO_BUILD, Launch
 from kvwise.memory.ledger import Extra, Note
 from kvwise.memory.made import ComputeMode, Made
 from kvwise.memory.parts import draft as drafts
-from kvwise.memory.parts import held, lora, projector
+from kvwise.memory.parts import draft_lines, held, lora, projector
 from kvwise.memory.parts.companions import Companions
 from kvwise.memory.parts.seats import Seats
 from kvwise.options import asked
+from kvwise.options.row import SERVER
 from kvwise.options.words import uncounted
 from kvwise.options.writing import REMOTE
 from kvwise.text import Phrase, phrase
 
 NOT_USED = "draft_not_used"
+NOT_FOUND = "draft_not_found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,8 @@ def beside(
     draft = drafts.draft_of(target, companions.draft, devices, host, mode)
     found: list[Extra] = []
     if draft is not None:
-        found += drafts.extras(draft, seats)
-    found += drafts.speculation(target, draft)
+        found += draft_lines.extras(draft, seats)
+    found += draft_lines.speculation(target, draft)
     if companions.mmproj is not None:
         found += projector.extras(companions.mmproj, target.launch, devices, seats)
     found += lora.extras(target, companions.loras, seats)
@@ -71,6 +73,7 @@ def _notes(
     if launch.model_draft and not launch.spec_types:
         yield from _unasked(launch, companions.draft)
     yield from _undrafted(launch)
+    yield from _not_looked_up(launch)
     for text in _missing(launch, companions, devices):
         yield Note("not_counted", text)
 
@@ -89,11 +92,26 @@ def _undrafted(launch: Launch) -> Iterator[Note]:
     yield Note("not_counted", message)
 
 
+def _not_looked_up(launch: Launch) -> Iterator[Note]:
+    """A draft of the Hub beside a model that is not: llama-server asks the Hub for the model's sake
+    only, and then loads a draft without a name (tools/server/server.cpp, b10605 and b11549)."""
+    hub = "hf:"
+    if launch.tool != SERVER or not launch.model or launch.model.startswith(hub):
+        return
+    if launch.model_draft.startswith(hub):
+        message = phrase(
+            "{tool} looks for -hfd only beside -hf: with this model it does not find the draft, "
+            "and stops; download it and name it with -md",
+            tool=launch.tool,
+        )
+        yield Note(NOT_FOUND, message)
+
+
 def _unasked(launch: Launch, draft: Model | None) -> Iterator[Note]:
     """What comes of a draft whose kind of speculation neither the launch says nor, for a build that
     is known to look there, its file (`by_its_file`)."""
     said_none = bool(asked.values(launch, "--spec-type"))
-    kind = None if draft is None or said_none else drafts.kind_by_itself(draft)
+    kind = None if draft is None or said_none else drafts.kind_of_file(launch, draft)
     if kind is None:
         message = phrase(
             "-md loads a draft that nothing uses: add --spec-type, such as draft-simple, or leave "

@@ -9,7 +9,7 @@ common_speculative_init_result, tools/server/server-context.cpp load_model, b106
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,19 +17,16 @@ from kvwise import builds
 from kvwise.arch import row_of
 from kvwise.device import Device, Host
 from kvwise.errors import Refused
+from kvwise.gguf.hub import path_in_repo
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
 from kvwise.memory import legality
-from kvwise.memory.ledger import Companion, Extra, Part
-from kvwise.memory.made import ComputeMode, Made, make, parts
-from kvwise.memory.output import FLOAT, output_buffer
-from kvwise.memory.paired import ALONE, LENDABLE, Lent, LentCache, Paired
-from kvwise.memory.parts.seats import Seats
-from kvwise.memory.placement import HOST
+from kvwise.memory.ledger import Companion
+from kvwise.memory.made import ComputeMode, Made, make
+from kvwise.memory.paired import ALONE, Paired
+from kvwise.memory.parts.lending import lent, lent_caches
 from kvwise.options import asked, change
-from kvwise.options.resolve import drafted
 from kvwise.options.row import BENCH
-from kvwise.text import Phrase, phrase
 
 MTP = "draft-mtp"
 BLOCK_TYPES = frozenset({"draft-dflash", "draft-dspark"})
@@ -43,6 +40,17 @@ READING_TYPES = frozenset({"draft-eagle3", *BLOCK_TYPES})
 
 SAMPLED_TYPES = frozenset({MTP, *READING_TYPES})
 """Kinds whose draft samples on its device and hands hidden states on."""
+
+SIDECARS = {
+    MTP: "mtp-",
+    "draft-dspark": "dspark-",
+    "draft-dflash": "dflash-",
+    "draft-eagle3": "eagle3-",
+}
+"""What marks a kind's file in a repository of the Hub; the order in which nobody's wish is met."""
+
+_ASKED_ORDER = (MTP, "draft-dflash", "draft-eagle3", "draft-dspark")
+"""The order among kinds that a launch names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,18 @@ def kind_by_itself(draft: Model) -> str | None:
     return MTP if f"blk.{draft.n_layer_all - 1}.nextn.eh_proj.weight" in tensors else None
 
 
+def sidecars(launch: Launch) -> tuple[str, ...]:
+    """Words of the files that `-hfd REPO[:QUANT]` takes before the model of the repository.
+
+    Source: common/arg.cpp common_models_handler_init and common_models_handler_apply, b10605.
+    """
+    if builds.number(launch.build) < builds.OLDEST:
+        return ()
+    if _asks_for_none(launch):
+        return tuple(SIDECARS.values())
+    return tuple(SIDECARS[kind] for kind in _ASKED_ORDER if kind in launch.spec_types)
+
+
 def by_its_file(launch: Launch, draft: Model | None) -> Launch:
     """The launch with the kind of speculation that the engine takes from the file of `-md`, where
     the launch names none. The layers of the main model never turn it on by themselves.
@@ -76,12 +96,28 @@ def by_its_file(launch: Launch, draft: Model | None) -> Launch:
     Source: common/arg.cpp common_models_handler_apply (spec_types_is_default), common/common.cpp
     common_model_params_to_llama (load_mtp), b10605.
     """
-    if draft is None or not launch.model_draft or launch.spec_types or launch.tool == BENCH:
+    if draft is None or not launch.model_draft or launch.tool == BENCH:
         return launch
-    if asked.values(launch, "--spec-type") or builds.number(launch.build) < builds.OLDEST:
-        return launch  # somebody said `none`; or nobody knows
-    kind = kind_by_itself(draft)
+    if not _asks_for_none(launch) or builds.number(launch.build) < builds.OLDEST:
+        return launch
+    kind = kind_of_file(launch, draft)
     return launch if kind is None else change(launch, spec_types=(kind,))
+
+
+def _asks_for_none(launch: Launch) -> bool:
+    """Whether no kind of speculation is named, not even `none`."""
+    return not (launch.spec_types or asked.values(launch, "--spec-type"))
+
+
+def kind_of_file(launch: Launch, draft: Model) -> str | None:
+    """The kind that the draft's file stands for, if the launch names none. One from a repository of
+    the Hub is judged by its name, before it is downloaded, and not at all where it was named."""
+    if not launch.model_draft.startswith("hf:"):
+        return kind_by_itself(draft)
+    if launch.model_draft.lower().endswith(".gguf"):
+        return None
+    path = path_in_repo(draft.path)
+    return next((kind for kind, word in SIDECARS.items() if word in path), None)
 
 
 def draft_of(
@@ -131,7 +167,7 @@ def _shared(launch: Launch, n_ctx: int) -> Launch:
         type_v=launch.draft_type_v,
         embeddings=False,
         pooling="",
-        n_outputs_max=launch.n_seq_max * _rows(launch),
+        n_outputs_max=launch.n_seq_max * rows_of(launch),
         n_rs_seq=0,
         mtp=MTP in launch.spec_types,
         load_mtp=MTP in launch.spec_types,
@@ -161,49 +197,16 @@ def handed_on(model: Model, launch: Launch, draft: Model | None) -> Paired:
 def _beside(target: Made, draft: Model | None, devices: Sequence[Device]) -> Paired:
     """What the draft gets of its target and does for it; `devices` are the draft's."""
     if draft is None or not legality.is_head(draft.architecture):
-        return Paired(samplers=_samplers(target.launch, draft))
+        return Paired(samplers=samplers(target.launch, draft))
     borrows = row_of(draft.header).family == "borrowed"
     return Paired(
-        samplers=_samplers(target.launch, draft),
-        lent=tuple(_lent(target, devices)),
-        caches=tuple(_lent_caches(target, draft, devices)) if borrows else (),
+        samplers=samplers(target.launch, draft),
+        lent=tuple(lent(target, devices)),
+        caches=tuple(lent_caches(target, draft, devices)) if borrows else (),
     )
 
 
-def _lent_caches(target: Made, draft: Model, devices: Sequence[Device]) -> Iterator[LentCache]:
-    """The target's caches that the draft's layers read: those of its last two layers, the windowed
-    and the full one. Source: src/llama-model.cpp create_memory (share)."""
-    model, last = target.model, target.model.n_layer
-    for windowed, shared in ((False, last - 1), (True, last - 2)):
-        layers = tuple(il for il in range(draft.n_layer_all) if draft.is_swa(il) is windowed)
-        owner = shared if model.has_kv(shared) else model.n_layer_kv_from_start - 1 - windowed
-        for cache in target.caches:
-            if not layers or owner not in cache.layers:
-                continue
-            where = target.placement.layers[owner] if target.context.offload_kqv else HOST
-            place = _seat_of(target, where, devices)
-            if place is not None:
-                index = cache.layers.index(owner)
-                yield LentCache(
-                    role=cache.role,
-                    layers=layers,
-                    cells=cache.cells,
-                    streams=cache.streams,
-                    types=(cache.type_k, cache.type_v),
-                    rows=(cache.k_row[index], cache.v_row[index]),
-                    device=place,
-                )
-
-
-def _seat_of(target: Made, number: int, devices: Sequence[Device]) -> int | None:
-    """The number that a device of the target's has among the draft's, None if it has none."""
-    if number == HOST:
-        return HOST
-    device = target.devices[number]
-    return list(devices).index(device) if device in devices else None
-
-
-def _samplers(launch: Launch, draft: Model | None) -> int:
+def samplers(launch: Launch, draft: Model | None) -> int:
     """Rows of a sequence that are sampled on the draft's device, 0 = none."""
     if asked.has(launch, "--no-spec-draft-backend-sampling"):
         return 0
@@ -211,135 +214,9 @@ def _samplers(launch: Launch, draft: Model | None) -> int:
         return 0
     if not SAMPLED_TYPES & set(launch.spec_types):
         return 0
-    return _rows(launch)
+    return rows_of(launch)
 
 
-def _rows(launch: Launch) -> int:
+def rows_of(launch: Launch) -> int:
     """Rows of scores that a draft asks for of each sequence."""
     return max(1, launch.draft_n_max + 1) if BLOCK_TYPES & set(launch.spec_types) else 1
-
-
-def _lent(target: Made, devices: Sequence[Device]) -> Iterator[Lent]:
-    """The target's weights that a draft may run on, where its devices reach them."""
-    theirs = target.model.header.by_name
-    for name in LENDABLE:
-        device = target.weights.where.get(name)
-        row = theirs.get(name) or (theirs.get(LENDABLE[0]) if name == LENDABLE[1] else None)
-        if device is None or row is None:
-            continue
-        place = _seat_of(target, device, devices)
-        if place is not None:
-            yield Lent(name, row, place)
-
-
-def extras(draft: Drafted, seats: Seats) -> Iterator[Extra]:
-    """A line for every buffer of the draft, and what it makes the target take more."""
-    made = draft.made
-    rows = parts(made)
-    for number, buffers in rows.items():
-        place = number if number == HOST else seats.number(made.devices[number])
-        for part in buffers:
-            own = replace(part, weights_bytes=0) if draft.of == "mtp" else part
-            if any((own.weights_bytes, own.context_bytes, own.compute_bytes, own.output_bytes)):
-                yield _extra(draft, own, place)
-    grown = _sampling_bytes(made, draft.target.launch)
-    if grown:
-        buffer = output_buffer(made.placement, made.devices)
-        why = phrase(
-            "the draft hands out hidden states and samples on its device: scores, probabilities "
-            "and candidates for each row (src/llama-context.cpp output_reserve, {build})",
-            build=made.launch.build,
-        )
-        yield _more(draft.name, buffer, grown, why)
-
-
-def _extra(draft: Drafted, part: Part, place: int) -> Extra:
-    made = draft.made
-    why: dict[str, Phrase] = {}
-    if part.weights_bytes:
-        why["weights"] = phrase("the draft's own weights, placed by -ngld, -devd and -otd")
-    if part.context_bytes:
-        why["context"] = phrase(
-            "the draft follows the target's context: {n_ctx} tokens, K {type_k}, V {type_v} "
-            "(common/speculative.cpp, {build})",
-            n_ctx=made.context.n_ctx,
-            type_k=made.context.type_k,
-            type_v=made.context.type_v,
-            build=made.launch.build,
-        )
-    if part.compute_bytes:
-        why["compute"] = made.compute.reason
-    return Extra(
-        of=draft.of,
-        name=draft.name,
-        buffer=part.buffer,
-        device=place,
-        weights_bytes=part.weights_bytes,
-        context_bytes=part.context_bytes,
-        compute_bytes=part.compute_bytes,
-        output_bytes=part.output_bytes,
-        basis=made.basis | {"output": "computed"},
-        reasons=why,
-    )
-
-
-def _sampling_bytes(made: Made, target: Launch) -> int:
-    """What the draft's output buffer grows by at its first passes."""
-    if not SAMPLED_TYPES & set(target.spec_types):
-        return 0
-    model, start = made.model, made.context.n_seq_max
-    rows = _output_rows(made, target)
-    hidden = made.context.n_batch if SELECTOR in model.header.by_name else rows
-    floats = rows * model.n_vocab + hidden * model.n_embd_out
-    if _samplers(target, model):
-        floats += rows * (3 * model.n_vocab + 1)
-    return FLOAT * (floats - start * model.n_vocab)
-
-
-def _output_rows(made: Made, target: Launch) -> int:
-    """Rows of scores that the draft's output buffer has room for: those that it guesses from, and
-    one for each token that its encoder takes at once."""
-    context = made.context
-    rows = context.n_seq_max * _rows(target)
-    fused = made.model.architecture == "dflash" and context.since(builds.DFLASH_FUSED)
-    encodes = made.model.has_encoder and not fused
-    return max(rows, context.n_ubatch) if encodes else rows
-
-
-def speculation(target: Made, draft: Drafted | None) -> Iterator[Extra]:
-    """What speculation makes the target's output buffer grow by at the first passes.
-
-    Every drafted token is checked with a row of scores; some drafts also read the target's
-    hidden states, a row for every token of a batch.
-    """
-    launch, model, context = target.launch, target.model, target.context
-    types = set(launch.spec_types)
-    if not types or launch.mtp or launch.beside_target:
-        return
-    rows = min(context.n_batch, context.n_seq_max * (1 + drafted(launch)))
-    floats = max(0, rows - context.n_seq_max) * model.n_vocab
-    if MTP in types:
-        floats += context.n_batch * model.n_embd_out
-    if draft is not None and draft.of == "draft":  # EAGLE and DFlash read layers of the target
-        floats += context.n_batch * model.n_embd * len(draft.made.model.target_layers)
-    if floats:
-        why = phrase(
-            "up to {rows} rows of scores for drafted tokens, and the hidden states that the draft "
-            "reads (src/llama-context.cpp output_reserve, {build})",
-            rows=rows,
-            build=launch.build,
-        )
-        buffer = output_buffer(target.placement, target.devices)
-        yield _more(model.name, buffer, FLOAT * floats, why)
-
-
-def _more(name: str, buffer: str, size: int, why: Phrase) -> Extra:
-    return Extra(
-        of="speculation",
-        name=name,
-        buffer=buffer,
-        device=HOST,
-        output_bytes=size,
-        basis={"output": "computed"},
-        reasons={"output": why},
-    )
