@@ -23,6 +23,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "CUBLAS_STATUS_EXECUTION_FAILED",
         "command buffer 0 failed with status 5\n"
         "error: Page Fault (0000000b:kIOGPUCommandBufferCallbackErrorPageFault)",
+        "HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION: access beyond the largest legal address",
         "answer: the the the the the the the the the",
         "[PAD151935][PAD151936][PAD151937][PAD151935]",
     ),
@@ -33,6 +34,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "CUDA error: named symbol not found",
         "CUDA error: system not yet initialized",
         "CUDA error 35",
+        "HSA_STATUS_ERROR_INVALID_ISA: The instruction set architecture is invalid.",
         "CUDA error 100",
         "cudaErrorInsufficientDriver",
         "ggml_vulkan: No suitable queue family index found.",
@@ -62,6 +64,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "CUDA_ERROR_OUT_OF_MEMORY",
         "cudaErrorMemoryAllocation: out of memory",
         "HIP error 2",
+        "HSA_STATUS_ERROR_OUT_OF_RESOURCES: no resources. Code: 0x1008 Available Free mem : 0 MB",
     ),
     "weights-oom": ("ggml_opencl: clCreateBuffer error -4 at ggml-opencl.cpp:4021",),
     "compute-oom": ("decode: could not reserve space for batch with 512 outputs",),
@@ -99,6 +102,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "number of bitmaps (0) does not match number of markers (1)",
         "mtmd_helper_bitmap_init_from_buf: failed to decode image bytes",
     ),
+    "slot-split": (
+        "srv load_model: initializing, n_slots = 2, n_ctx_slot = 172544, kv_unified = 'false'",
+    ),
     "hang": ("client connection closed before llama-server finished loading, aborting load",),
     "model-refused": (
         "llama_init_from_model: failed to initialize the context: wrong state of the memory module",
@@ -117,6 +123,8 @@ HARMLESS = (
     "srv  llama_server: setting n_batch = n_ubatch = 512 to avoid assertion failure",
     "ggml_backend_cuda_device_get_memory: cudaMemGetInfo failed (unknown), returning 0/0",
     "WARNING: failed to allocate 512.00 MB of pinned memory",
+    "load_backend: failed to find ggml_backend_init in /src/build/bin/libggml-cpu.so",
+    "common_init_from_params: warming up the model with an empty run - please wait ...\nmain: llama threadpool init, n_threads = 4",
     "Attempting to use: Platform=0, Device=0 (If invalid, program will crash)",
     "data:image/png;base64,iVBORw0KGgoAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
 )

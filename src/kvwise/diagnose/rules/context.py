@@ -25,6 +25,8 @@ def _shares(case: Case) -> tuple[int, int, int] | None:
     for each in case.all("slot", "new_prompt", "below_train"):
         if per is None and "n_ctx" in each.fields:
             per = int(each.fields["n_ctx"])
+    if said and said.kv_unified is False and per and not total:
+        total = slots * per
     if not slots:
         slots = len(case.seen.get("slot", ()))
     if slots > 1 and per and total and per < total:
@@ -47,9 +49,15 @@ def _split(case: Case) -> Hit | None:
     lines = case.all("context_exceeded", "prompt_cut", "answer_cut", "no_cells")
     if lines:
         return Hit(0.97, (*case.all("setting_line")[:2], *lines[:3]), fields)
-    if case.excerpt and not case.loaded.failures and not case.caches():
+    alone = case.excerpt or (case.loaded.slots and _nothing_else(case))
+    if alone and not case.loaded.failures and not case.caches():
         return Hit(FAIR, tuple(case.all("slot", "setting_line")[:4]), fields)
     return None
+
+
+def _nothing_else(case: Case) -> bool:
+    """Do the lines speak of slots, and of no model, no context and no request?"""
+    return not (case.opened or case.loaded.models or case.has("served"))
 
 
 def _too_long(case: Case) -> Hit | None:

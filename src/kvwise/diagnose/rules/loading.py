@@ -16,6 +16,7 @@ from kvwise.diagnose.rules.remedies import (
     SMALLER_UBATCH,
 )
 from kvwise.diagnose.stage import READY, WEIGHTS
+from kvwise.engine import log
 from kvwise.text import template
 
 _SAID_ENOUGH = 8
@@ -76,7 +77,7 @@ def _hang(case: Case) -> Hit | None:
     if not case.is_last or case.loaded.failures or case.last_event in _IN_A_MOMENT:
         return None
     what = _UNDER_WAY.get(case.last_event)
-    if what and case.last_line >= case.said.lines - 3:
+    if what and case.last_line >= case.said.lines - 3 and not _went_on(case):
         lines = case.all(case.last_event)
         return Hit(0.7, tuple(lines[-1:]), {"doing": what})
     if case.counts["waiting"] >= _ASKED_OFTEN and not case.complete and case.stage != READY:
@@ -88,6 +89,17 @@ def _hang(case: Case) -> Hit | None:
     if case.last_event == "ModelFact" and len(facts) >= _SAID_ENOUGH:
         return Hit(WEAK, fields={"doing": template("reading weights")})
     return None
+
+
+_OF_THE_ENGINE = re.compile(
+    r"(?:[a-z]\w{2,40}|srv  .{0,20}|slot .{0,20}): (?!\(for bugs)\S", re.ASCII
+)
+
+
+def _went_on(case: Case) -> bool:
+    """Does the engine say anything after the last line that is known?"""
+    later = [text for line, text in case.said.tail if line > case.last_line]
+    return any(_OF_THE_ENGINE.match(log.split_line(0, text).text) for text in later)
 
 
 def _no_context(case: Case) -> Hit | None:

@@ -97,6 +97,7 @@ ROWS: tuple[Wording, ...] = (
     ("gpu_oom", "error: out of memory", r"(?:CUDA|ROCm|HIP|MUSA) error: out of memory"),
     ("gpu_oom", "ErrorMemoryAllocation", r"(?:hip|cuda)ErrorMemoryAllocation"),
     ("gpu_oom", "ERROR_OUT_OF_MEMORY", r"CUDA_ERROR_OUT_OF_MEMORY"),
+    ("gpu_oom", "HSA_STATUS_ERROR_OUT_OF", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES(?!.{0,400}Free mem : \d{4})"),
     *(("gpu_oom", f"{api} error", rf"{api} error:? 2\b(?!\.)") for api in ("CUDA", "HIP", "ROCm")),
     ("device_alloc", "ggml_opencl: ", r"ggml_opencl: \w.{0,80} error -(?:4|6) at"),
     ("buffer_limit", "ggml_opencl: ", r"ggml_opencl: \w.{0,80} error (?P<limit>-61) at"),

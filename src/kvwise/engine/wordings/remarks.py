@@ -45,6 +45,7 @@ ROWS: tuple[Wording, ...] = (
     ("harmless", "returning 0/0", r"(?P<what>cudaMemGetInfo failed).{0,120}returning 0/0"),
     ("harmless", "residency set", r"failed to initialize (?P<what>residency set)"),
     ("harmless", "context size too large for model", r"(?P<what>requested context size too large for model)"),
+    ("harmless", "ggml_backend_init in", r"failed to find (?P<what>ggml_backend_init) in"),
     ("harmless_error", "passed to init_tensor", r"(?P<what>Null buffer for tensor passed to init_tensor)"),
     ("gpu_dropped", "unsupported GPU", r"ggml_\w+: unsupported GPU '?(?P<device>[^']{1,80})"),
     ("joined_part", ".gguf", r"(?P<path>\S{0,200}\.gguf[.-](?:part-?\d{1,3}(?:of\d{1,3})?|part-?[a-z]{1,2}|split-[a-z]{1,2}))\b"),
