@@ -24,8 +24,8 @@ from kvwise.gguf.types import F16
 from kvwise.launch import Launch
 from kvwise.memory.account import account
 from kvwise.memory.context import CELLS, Context, resolve
+from kvwise.memory.graph_limits import max_nodes
 from kvwise.memory.ledger import Ledger
-from kvwise.memory.legality import max_nodes
 from kvwise.memory.placement import place
 from kvwise.memory.zoo_config import read_config
 

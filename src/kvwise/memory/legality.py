@@ -6,7 +6,6 @@ those of zoo/README.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from kvwise import builds
@@ -15,6 +14,7 @@ from kvwise.errors import Refused, UsageError
 from kvwise.gguf.model import Model
 from kvwise.gguf.types import GGMLType, by_name
 from kvwise.launch import Launch
+from kvwise.memory.borrowing import ASSISTANT, NEEDS_TARGET
 
 if TYPE_CHECKING:
     from kvwise.memory.context import Context
@@ -22,39 +22,9 @@ if TYPE_CHECKING:
 MAX_SEQUENCES = 256
 """LLAMA_MAX_SEQ."""
 
-GIVES_INPUTS = {
-    "llama": 0, "qwen3": 0, "qwen3moe": 0, "qwen3next": 0, "qwen35": 0, "qwen35moe": 0,
-    "gpt-oss": 0, "gemma4": 0, "lfm2": 0, "lfm2moe": 0, "minimax-m2": 0, "minimax-01": 0,
-    "muse-glimmer": 0, "bailingmoe3": 0, "nemotron_h": 1, "nemotron_h_moe": 1, "deepseek4": 1,
-}  # fmt: skip
-"""Targets whose layers' inputs a draft may read; 1: what the last layer leaves, too. Source:
-t_layer_inp in src/models/*.cpp, b10605."""
-GIVES_INPUTS_LATER = {
-    "nanbeige": 0, "hunyuan_vl": 0, "hunyuan-dense": 0, "k2-horizon": 0, "qwen4exp": 0, "mimo2": 1,
-}  # fmt: skip
-"""Those that came later. Source: the same, b11549."""
-
-NEEDS_TARGET = frozenset({"eagle3", "dflash"})
-"""Draft heads that borrow embeddings or the output matrix when the file has none."""
-
-ASSISTANT = "gemma4-assistant"
-"""It borrows the target's embeddings and caches in any case."""
-
-
-MANY_NODES = frozenset(
-    {
-        "qwen3next", "kimi-linear", "bailingmoe3", "qwen35", "qwen35moe", "deepseek4", "nanbeige",
-        "minimax-01", "minimax-m3", "clef", "qwen4exp", "hy_v4",
-    }
-)  # fmt: skip
-"""Architectures whose graphs grow with the batch."""
 
 DECAYING = frozenset({"kimi-linear", "minimax-01"})
 """Their tables of decay grow with the square of a sequence's tokens."""
-
-
-SAMPLER_NODES = 5
-"""Nodes of a sampler that picks the best candidates (llama_sampler_backend_n_nodes)."""
 
 
 def cache_type(name: str) -> GGMLType:
@@ -180,51 +150,6 @@ def check_kind(model: Model, launch: Launch) -> None:
         )
 
 
-def is_head(architecture: str) -> bool:
-    """Draft heads that may run on weights of their target."""
-    return architecture in NEEDS_TARGET or architecture == ASSISTANT
-
-
-def check_borrowed(target: Model, draft: Model) -> None:
-    """A head runs on embeddings and scores of its target, whose rows must be as wide as its own.
-    Raises Refused: llama.cpp stops on an assertion."""
-    own = draft.header.by_name
-    whole = "token_embd.weight" in own and "output.weight" in own
-    wanted = draft.n_embd_inp if draft.architecture == ASSISTANT else draft.n_embd
-    if not is_head(draft.architecture) or (whole and draft.architecture != ASSISTANT):
-        return
-    if target.n_embd != wanted:
-        raise Refused(
-            "draft_does_not_fit",
-            "the draft borrows from a target of {wanted} numbers a token, this one has {found}",
-            hint="use the draft that was made for this model",
-            wanted=wanted,
-            found=target.n_embd,
-        )
-
-
-def check_layer_inputs(model: Model, layers: Collection[int], build: str) -> None:
-    """A draft reads what these layers of its target read. Raises Refused where llama.cpp's graph
-    of the target does not hand it out, which ends it at the first batch."""
-    if not layers:
-        return
-    number = builds.number(build)
-    reach = GIVES_INPUTS.get(model.architecture, -1)
-    if reach < 0 and builds.has(number, builds.MORE_LAYER_INPUTS):
-        reach = GIVES_INPUTS_LATER.get(model.architecture, -1)
-    last = model.n_layer - 1 + reach
-    if reach < 0 or not all(0 <= il <= last for il in layers):
-        raise Refused(
-            "draft_cannot_read_target",
-            "the draft reads the input of layers {layers} of {arch}, which llama.cpp {build} does "
-            "not hand out: it stops at the first batch",
-            hint="use another draft, or another kind of speculation",
-            layers=", ".join(map(str, layers)),
-            arch=model.architecture,
-            build=build,
-        )
-
-
 def check_resolved(model: Model, context: Context, flash_off: bool) -> None:
     """What stops the engine while the context is built. Raises Refused."""
     if context.n_seq_max > context.n_outputs_max:
@@ -287,42 +212,6 @@ def _k_row_is_ragged(model: Model, k: GGMLType) -> bool:
     if model.is_mla or model.is_recurrent:
         return False
     return any(model.n_embd_k_gqa(layer) % k.block for layer in range(model.n_layer))
-
-
-def check_graph(model: Model, context: Context, n_tensors: int, n_nodes: int, n_leafs: int) -> None:
-    """The worst-case graph must fit the tables the engine sized for it. Raises Refused.
-
-    Source: src/llama-context.cpp graph_max_nodes, ggml/src/ggml-backend.cpp sched_reserve.
-    """
-    limit = max_nodes(model, min(context.n_ctx, context.n_ubatch), n_tensors)
-    limit += SAMPLER_NODES * context.paired.samplers * context.n_seq_max
-    table = next((size for size in _hash_sizes() if size >= limit), limit | 1)
-    if n_nodes > limit or n_nodes + n_leafs > table:
-        raise Refused(
-            "graph_too_large",
-            "llama.cpp allows this model a graph of {table} tensors, this setting needs {count}",
-            hint="use an unquantized cache, a unified one (-kvu), or fewer slots (-np)",
-            table=table,
-            count=n_nodes + n_leafs,
-        )
-
-
-def max_nodes(model: Model, n_tokens: int, n_tensors: int) -> int:
-    """Nodes that the engine provides for (llama_context::graph_max_nodes, b10605)."""
-    if model.architecture in ("kimi-k3", "glm5-next"):
-        return max(n_tokens * 160, 64 * n_tensors)
-    if model.architecture == "hrm_text":
-        return max(n_tokens * 80, 64 * n_tensors)
-    draft = model.architecture == "dflash" and model.dsv4_hc_mult > 0
-    if model.architecture in MANY_NODES or draft:
-        return max(n_tokens * 40, 32 * n_tensors)
-    selects = "selector_hidden.weight" in model.header.by_name
-    return max(1024, (12 if selects else 8) * n_tensors)
-
-
-def _hash_sizes() -> Iterator[int]:
-    """Sizes of ggml's hash sets: the first prime above each power of two (ggml_hash_size)."""
-    yield from (1031, 2053, 4099, 8209, 16411, 32771, 65537, 131101, 262147, 524309, 1048583)
 
 
 def check_flash(context: Context) -> None:

@@ -13,7 +13,7 @@ from typing import Literal
 from kvwise.device import Device, Host
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
-from kvwise.memory import legality
+from kvwise.memory import graph_limits
 from kvwise.memory.backends import kind_of
 from kvwise.memory.cache import caches
 from kvwise.memory.compute import ComputeResult, compute
@@ -77,7 +77,7 @@ def make(
         work = compute(model, shown, placement, read, launch, chosen, mode=compute_mode)
         if work.n_nodes:
             n_tensors = sum(weights.counts.values())
-            legality.check_graph(model, shown, n_tensors, work.n_nodes, work.n_leafs)
+            graph_limits.check_graph(model, shown, n_tensors, work.n_nodes, work.n_leafs)
     return Made(model, launch, context, placement, chosen, weights, kept, work)
 
 

@@ -80,7 +80,9 @@ def widths_of(job: Job) -> tuple[Widths, set[int]]:
             normed.add(layer)
         if len(row.shape) > 1:
             home = job.placement.n_gpu if device == HOST else device
-            found[layer, _part_of(match[2]), home] += result_width(row, job.model)
+            known = layer < len(job.model.swa)  # a file may have weights of layers that it has not
+            part = _part_of(match[2]) if known else "ffn"
+            found[layer, part, home] += result_width(row, job.model)
     return found, normed
 
 

@@ -20,7 +20,7 @@ from kvwise.errors import Refused
 from kvwise.gguf.hub import path_in_repo
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
-from kvwise.memory import legality
+from kvwise.memory import borrowing
 from kvwise.memory.ledger import Companion
 from kvwise.memory.made import ComputeMode, Made, make
 from kvwise.memory.paired import ALONE, Paired
@@ -136,7 +136,7 @@ def draft_of(
         return None
     settings = _shared(launch, target.context.n_ctx)
     if model is not None:
-        legality.check_borrowed(target.model, model)
+        borrowing.check_borrowed(target.model, model)
         settings = replace(
             settings,
             model=launch.model_draft,
@@ -190,13 +190,13 @@ def handed_on(model: Model, launch: Launch, draft: Model | None) -> Paired:
         last = model.n_layer if "draft-eagle3" in types else -1
         layers = tuple(il for il in draft.target_layers if il != last)
         nextn |= last in draft.target_layers
-        legality.check_layer_inputs(model, layers, launch.build)
+        borrowing.check_layer_inputs(model, layers, launch.build)
     return Paired(embeddings_layer_inp=layers, embeddings_nextn=nextn)
 
 
 def _beside(target: Made, draft: Model | None, devices: Sequence[Device]) -> Paired:
     """What the draft gets of its target and does for it; `devices` are the draft's."""
-    if draft is None or not legality.is_head(draft.architecture):
+    if draft is None or not borrowing.is_head(draft.architecture):
         return Paired(samplers=samplers(target.launch, draft))
     borrows = row_of(draft.header).family == "borrowed"
     return Paired(
