@@ -14,6 +14,7 @@ from judge import judge, judged
 from kept import Kept, Row
 from sides import Said, engine_says, ours, theirs, timed
 from verdict import room
+from vocabulary import with_vocabulary
 
 from kvwise.arch import describe
 from kvwise.errors import EngineError, KvwiseError, Refused
@@ -93,16 +94,17 @@ _OTHER_MARGIN = 32 << 20
 
 
 def take_turns(asked: Asked, case: Case, run: str) -> Row:
-    """Both sides, one after the other, anew in each `run`: only for the clock. Ours is asked once
-    more about the same opened model and cards with another margin: a next question."""
+    """Both sides, one after the other, anew in each `run`: only for the clock, about a file with
+    the model's vocabulary. Ours is asked once more about the same opened model and cards with
+    another margin: a next question."""
     about = json.dumps(asdict(case), sort_keys=True)
-    key = f"turn {asked.version} {run} {about}"
+    key = f"turn with vocabulary {asked.version} {run} {about}"
     return asked.kept.ask(key, lambda: _turn(asked, case))
 
 
 def _turn(asked: Asked, case: Case) -> Row:
     next_case = replace(case, margin=case.margin + _OTHER_MARGIN)
-    with twin_of(case.model) as twin:
+    with twin_of(case.model, vocabulary=True) as twin:
         other = _theirs(asked.tool, twin(), case)
         row: Row = {"theirs": other}
         for kind in CHECKED:
@@ -115,14 +117,15 @@ def _turn(asked: Asked, case: Case) -> Row:
 
 
 @contextmanager
-def twin_of(name: str) -> Iterator[Callable[[], Path]]:
+def twin_of(name: str, *, vocabulary: bool = False) -> Iterator[Callable[[], Path]]:
     """A sparse twin of a zoo model, made when it is first asked for."""
     with tempfile.TemporaryDirectory(prefix="kvwise-against-") as folder:
         place = Path(folder) / "twin.gguf"
 
         def made() -> Path:
             if not place.exists():
-                write_twin(header_of(name), place)
+                header = header_of(name)
+                write_twin(with_vocabulary(header) if vocabulary else header, place)
             return place
 
         yield made

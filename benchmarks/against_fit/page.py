@@ -247,7 +247,9 @@ def _pace(turns: list[Row]) -> str:
     )  # fmt: skip
     return (
         "## Answers per second\n\nBoth sides take turns in one run on the same machine and read "
-        "the same header without vocabulary, each model for the first time. llama.cpp's time "
+        "the same header, each model for the first time, with a vocabulary of the model's own "
+        "size as every file has one: tokens of a real model, in the form that costs llama.cpp "
+        "least (no merges); its `--fit` reads it once more in every pass. llama.cpp's time "
         "holds the start of its process. kvwise's does not hold the start of Python of the "
         "command line; a next question about the same model, with another margin, finds graphs "
         "that were built before: a table, a page or a search asks many such.\n\n"

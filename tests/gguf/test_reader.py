@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvwise.errors import HeaderError
 from kvwise.gguf import lies
 from kvwise.gguf.header import ArrayInfo, Header
 from kvwise.gguf.open import open_header
@@ -145,6 +147,25 @@ def test_strings_longer_than_a_window_are_walked(length: int, order: str) -> Non
     )
     header = read_header(BytesSource(raw))
     assert header.metadata == {"t": ArrayInfo("string", len(words)), "after": "here"}
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+@pytest.mark.parametrize("seed", range(4))
+def test_vocabularies_of_all_lengths_are_walked(order: str, seed: int) -> None:
+    """Short tokens are passed over by the run, longer ones and the last ones one by one."""
+    dice = random.Random(seed)
+    sizes = [dice.choice((0, 1, 5, 6, 7, 63, 64)) for _ in range(5_000)]
+    sizes += [dice.choice((3, 9)) for _ in range(3_000)] + [70_000, 5, 255, 256, 300_000]
+    sizes += [dice.choice((6, 200)) if dice.random() < 0.01 else 4 for _ in range(9_000)]
+    tokens = ["\x01" * size for size in sizes]
+    entries = [Entry("tokens", "[string]", tokens), Entry("after", "uint32", seed)]
+    data = encode(entries, [], byte_order=order)
+    header = read_header(BytesSource(data))
+    assert header.metadata["tokens"] == ArrayInfo("string", len(tokens))
+    assert header.metadata["after"] == seed
+    for _ in range(20):
+        with pytest.raises(HeaderError):
+            read_header(BytesSource(data[: dice.randrange(len(data) - 20)]))
 
 
 def test_tokens_that_are_not_utf8_come_back_as_the_same_bytes() -> None:

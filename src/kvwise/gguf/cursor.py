@@ -5,7 +5,9 @@ Reads windows, so that memory stays flat however long the header is.
 
 from __future__ import annotations
 
+import re
 import struct
+from functools import cache
 
 from kvwise.errors import HeaderError, SourceError
 from kvwise.gguf.lies import (
@@ -27,6 +29,13 @@ MAX_HEADER = 256 * 1024 * 1024
 
 MAX_STRING = 64 * 1024 * 1024
 """Bytes of one string. Some files carry a whole tokenizer.json of up to 30 MB in one value."""
+
+
+_RUN = 256
+"""Strings that `skip_strings` passes over at once where all of them are short."""
+
+_USUAL = (*range(5, 9), 3, 4, *range(9, 17), 2, 1, *range(17, 64), 0)
+"""Lengths of tokens in bytes, the frequent ones first (Gemma 3's vocabulary)."""
 
 
 class Cursor:
@@ -100,6 +109,15 @@ class Cursor:
             raise BadText("{what} has a NUL byte in it", what=what)
         return _decode(raw, what)
 
+    @property
+    def window(self) -> tuple[bytes, int]:
+        """Bytes that were read already, and the position in them. They may end anywhere."""
+        return self._buffer, self._at
+
+    def stand(self, at: int) -> None:
+        """Go on from a position in `window`."""
+        self._at = at
+
     def skip(self, count: int, what: Phrase) -> None:
         """Pass over bytes without reading them."""
         self._reach(self.tell + count, what)
@@ -110,17 +128,23 @@ class Cursor:
     def skip_strings(self, count: int, what: Phrase) -> None:
         """Walk over `count` strings, reading nothing but their lengths.
 
-        One pass of the inner loop costs about 50 ns: the end of the window is not tested but met,
-        as the error of `unpack_from`.
+        Runs of short ones, which a vocabulary is made of, by one regular expression: a third of
+        the time of the loop. That one tests the end of the window by meeting it, as the error of
+        `unpack_from`.
         """
+        run = _short_strings(self.order) if count > 16 * _RUN else None
         while count:
             if len(self._buffer) - self._at < 8:
                 self._fill(8, what)
             length, buffer, at, done = self._length, self._buffer, self._at, 0
+            while run and count >= _RUN and (found := run.match(buffer, at)):
+                at = found.end()
+                count -= _RUN
+            some = min(count, _RUN) if run else count
             try:
-                for done in range(count):  # noqa: B007
+                for done in range(some):  # noqa: B007
                     at += length(buffer, at)[0] + 8
-                done = count
+                done = some
             except (struct.error, OverflowError):
                 pass
             count -= done
@@ -183,6 +207,16 @@ class Cursor:
             offset += len(part)
             wanted -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+@cache
+def _short_strings(order: str) -> re.Pattern[bytes]:
+    """Matches `_RUN` strings of `_USUAL` lengths, length and text; about a millisecond to make."""
+    each = (
+        re.escape(struct.pack(order + "Q", size)) + (b".{%d}" % size if size else b"")
+        for size in _USUAL
+    )
+    return re.compile(b"(?:" + b"|".join(each) + b"){%d}+" % _RUN, re.DOTALL)
 
 
 def _decode(raw: bytes, what: Phrase) -> str:

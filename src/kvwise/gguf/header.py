@@ -29,24 +29,24 @@ Value: TypeAlias = Scalar | tuple[Scalar, ...] | ArrayInfo
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """One row of the tensor table. `shape` is in ggml order, fastest dimension first;
-    `offset` counts from the start of the data of its shard; `shard` from 0."""
+    `offset` counts from the start of the data of its shard; `shard` from 0; `nbytes` are the
+    bytes without padding (ggml_nbytes of a contiguous tensor)."""
 
     name: str
     shape: tuple[int, ...]
     type: GGMLType
     offset: int = 0
     shard: int = 0
+    nbytes: int = field(init=False, repr=False, compare=False)  # asked for all the time
+
+    def __post_init__(self) -> None:
+        shape = self.shape
+        size = self.type.row_bytes(shape[0]) * prod(shape[1:]) if shape else 0
+        object.__setattr__(self, "nbytes", size)
 
     @property
     def elements(self) -> int:
         return prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes without padding (ggml_nbytes of a contiguous tensor)."""
-        if not self.shape:
-            return 0
-        return self.type.row_bytes(self.shape[0]) * prod(self.shape[1:])
 
 
 @dataclass(frozen=True)

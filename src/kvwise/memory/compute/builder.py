@@ -81,7 +81,7 @@ class Builder:
         self._layer_inputs: dict[int, Tensor] = {}
         self._weights: dict[tuple[str, int], Tensor] = {}
         self._table = model.header.by_name
-        self._left: set[str] = set()
+        self._left: list[str] = []  # beginnings of names
         self._inputs: dict[object, Tensor] = {}
         self._cache_tensors: dict[tuple[str, int], Tensor] = {}
         self._cache_of: dict[int, Cache] = {
@@ -146,7 +146,8 @@ class Builder:
         graph = self.graph
         graph.number()
         graph.pins = {tensor.index: backend for tensor, backend in self._pinned}
-        graph.weights = {name for name, _ in self._weights} | self._left
+        graph.weights = {name for name, _ in self._weights}
+        graph.left = tuple(self._left)
         return graph
 
     # -- weights ----------------------------------------------------------------------------
@@ -188,7 +189,7 @@ class Builder:
     def leave_all(self, prefix: str) -> None:
         """llama.cpp's own graph leaves the weights `PREFIX...` of this model unused."""
         if not self.borrowed:
-            self._left.update(name for name in self._table if name.startswith(prefix))
+            self._left.append(prefix)
 
     def tied_output(self) -> Tensor:
         """The token embeddings a second time, where the output layer is."""

@@ -137,13 +137,15 @@ class Graph:
 
     `pins`: tensor index -> backend, set by llama.cpp itself while it builds the graph
     (kept when buffers are really reserved, lost in the no-alloc pass).
-    `weights`: names of the weights that the graph uses, or that llama.cpp's leaves unused too.
+    `weights`: names of the weights that the graph uses; `left`: how names of weights begin that
+    llama.cpp's own graph leaves unused.
     """
 
     leafs: list[Tensor] = field(default_factory=list)
     nodes: list[Tensor] = field(default_factory=list)
     pins: dict[int, int] = field(default_factory=dict)
     weights: set[str] = field(default_factory=set)
+    left: tuple[str, ...] = ()
 
     @property
     def tensors(self) -> Sequence[Tensor]:

@@ -125,7 +125,7 @@ def _fits(work: Job, builds: Mapping[str, Borrowed]) -> dict[str, _Fit]:
     for name, build in builds.items():
         graph = attempt(work, build, ALL_ROWS)
         if graph is not None and _uses_caches(work, graph):
-            left = unused(work.model, work.weights, graph.weights, logits=True)
+            left = unused(work.model, work.weights, graph, logits=True)
             kind = hash(tuple(node.op for node in graph.nodes))
             widths = width_of(work.model, left), width_of(work.model, left, norms=True)
             found[name] = _Fit(*widths, len(left), kind, build)

@@ -79,7 +79,7 @@ def build(job: Job, size: Batch | None = None) -> Graph:
         raise Unbuildable(f"no graph for {whose}{model.architecture}")
     graph = graph_of(job, family, size or batch(model, job.context))
     mtp = draft and model.architecture in MTP
-    left = unused(model, job.weights, graph.weights, mtp=mtp, own=True)
+    left = unused(model, job.weights, graph, mtp=mtp, own=True)
     if left:
         raise Unbuildable(f"the graph does not use {left[0]}")
     return graph

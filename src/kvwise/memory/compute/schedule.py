@@ -117,11 +117,20 @@ class _Splitter:
             return
         split = Split(backend_of[nodes[first].index], 0)
         self.out.splits.append(split)
+        memory, multiplied = self.memory, self.n_copies > 1 and not self.inputs_apart
         for place in range(first, len(nodes)):
             node = nodes[place]
             if node.op in VIEW_OPS:
                 continue
             backend = backend_of[node.index]
+            if backend == split.backend and not multiplied:
+                for source in node.src:
+                    if source is None or memory[source.index] == backend:
+                        continue
+                    if backend_of[source.index] != backend:
+                        break
+                else:  # most nodes: nothing to copy, no reason for a new split
+                    continue
             if backend != split.backend or (split.inputs and self._starts_anew(node, split)):
                 split.end = place
                 split = Split(backend, place)

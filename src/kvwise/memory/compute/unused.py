@@ -6,9 +6,9 @@ A few weights are loaded and used by no prompt graph of llama.cpp either; they a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from kvwise.gguf.model import Model
+from kvwise.memory.compute.graph import Graph
 from kvwise.memory.loader import EMBEDDINGS, looks_up_output
 from kvwise.memory.weights import Weights
 
@@ -21,29 +21,34 @@ _BESIDE = re.compile(
 def unused(
     model: Model,
     weights: Weights,
-    used: Iterable[str],
+    graph: Graph,
     *,
     mtp: bool = False,
     logits: bool = False,
     own: bool = False,
 ) -> list[str]:
-    """Names of loaded weights of the graph that `used` does not have.
+    """Names of loaded weights that the graph neither uses nor leaves as llama.cpp's own does.
 
     `mtp`: the graph is that of the first MTP layer, which leaves all others alone; `logits`: an
     output matrix must be used, too; `own`: the graph is the architecture's own, which says by
     itself whether the bias and the scale beside a matrix take part: llama.cpp loads both for any
     architecture, and several graphs pass them over.
     """
-    known = set(used)
-    if own:
-        known |= {name for name in weights.where if _stands_beside(name, known)}
+    known = graph.weights
+    over = [
+        name
+        for name in weights.where
+        if name not in known
+        and not name.startswith(graph.left)
+        and not (own and _stands_beside(name, graph))
+    ]
     if mtp:
         start = f"blk.{model.n_layer}."
-        return [name for name in weights.where if name.startswith(start) and name not in known]
+        return [name for name in over if name.startswith(start)]
     trunk = model.n_layer
     left = []
-    for name in weights.where:
-        if name in known or _BESIDE.search(name):
+    for name in over:
+        if _BESIDE.search(name):
             continue
         if name == EMBEDDINGS and looks_up_output(model):
             continue
@@ -57,7 +62,8 @@ def unused(
     return left
 
 
-def _stands_beside(name: str, used: set[str]) -> bool:
+def _stands_beside(name: str, graph: Graph) -> bool:
     """A bias or a scale whose matrix is used."""
     stem, _, end = name.rpartition(".")
-    return end in {"bias", "scale"} and f"{stem}.weight" in used
+    matrix = f"{stem}.weight"
+    return end in {"bias", "scale"} and (matrix in graph.weights or matrix.startswith(graph.left))
