@@ -10,7 +10,7 @@ import pytest
 
 from kvwise.diagnose import diagnose
 from kvwise.engine import failures
-from kvwise.engine.wordings import signals
+from kvwise.engine.wordings import noted, signals
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "kernel-bug-garbage": (
@@ -143,6 +143,29 @@ def test_a_line_alone_is_named(kind: str, line: str) -> None:
 @pytest.mark.parametrize("line", HARMLESS)
 def test_a_line_that_only_warns_is_not_blamed(line: str) -> None:
     assert diagnose(line, numbers=False).blamed == ()
+
+
+@pytest.mark.parametrize("said", [row[1] for row in noted.ROWS])
+def test_what_is_said_in_passing_is_neither_blamed_nor_guessed_about(said: str) -> None:
+    line = f"ggml_backend: failed to open the device: error, {said} cannot allocate"
+    found = diagnose(line, numbers=False)
+    assert found.findings == ()
+    assert found.unexplained == ()
+
+
+@pytest.mark.parametrize("around", ["INFO [router stdout] [45979] ", "2026-05-17 10:44:43.466 | "])
+def test_the_level_of_the_engine_counts_whatever_stands_before_it(around: str) -> None:
+    said = "0.19.146.242 {} ggml_x: unsupported GPU, could not initialize the device"
+    assert diagnose(around + said.format("W"), numbers=False).blamed == ()
+    assert diagnose(around + said.format("E"), numbers=False).blamed
+
+
+@pytest.mark.parametrize("end", ["n_embd", "n_ff", "max token length"])
+def test_an_excerpt_that_ends_among_a_models_figures_is_no_hang(end: str) -> None:
+    names = ("arch", "n_ctx_train", "n_embd", "n_layer", "n_head", "n_head_kv", "n_rot", "n_ff")
+    facts = [f"print_info: {name} = 8" for name in names]
+    log = "\n".join([*facts, f"print_info: {end} = 16"])
+    assert bool(diagnose(log, numbers=False).blamed) == (end == "max token length")
 
 
 def test_every_wording_and_signal_compiles() -> None:

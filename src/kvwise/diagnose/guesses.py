@@ -16,6 +16,7 @@ from kvwise.diagnose.finding import GUESS, LIKELY, Finding, Hit, Rule
 from kvwise.diagnose.likeness import MEMORY, goes_on, odd, scores, told, words_of
 from kvwise.diagnose.rules import RULES
 from kvwise.diagnose.rules.asking import no_failure
+from kvwise.diagnose.unwrap import unwrap
 from kvwise.engine import events as ev
 from kvwise.engine import log
 from kvwise.text import template
@@ -81,8 +82,11 @@ def _harmless(kind: str) -> bool:
 
 
 def _told(text: str) -> bool:
-    """Does the engine say this of a load, and of no failure?"""
-    return not isinstance(log.read_line(text), ev.Failure | ev.Remark | None)
+    """Is this known, and no failure? What any program may mean by "error: ..." is not."""
+    event = log.read_line(text)
+    if isinstance(event, ev.Remark):
+        return event.code != "kvwise_said"
+    return not isinstance(event, ev.Failure | None)
 
 
 def _unexplained(case: Case, harmless: Iterable[Finding]) -> list[Seen]:
@@ -92,7 +96,7 @@ def _unexplained(case: Case, harmless: Iterable[Finding]) -> list[Seen]:
     suspects = dict(case.said.suspects)
     odd_ones = {number: raw for number, raw in case.said.tail if odd(raw)}
     for number, raw in sorted((odd_ones | suspects).items()):
-        line = log.split_line(number, raw)
+        line = log.split_line(number, " ".join(unwrap(raw)))
         warning = line.level in _NO_ERROR or no_failure(raw) or goes_on(line.text)
         if number >= case.begins and number not in known and not warning and not _told(line.text):
             found.append(Seen("", {}, number, raw, case.stage, fitting=False, beside=""))

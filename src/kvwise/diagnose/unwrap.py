@@ -20,6 +20,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07]{0,200}\x07|\[[0
 _QUOTED = re.compile(r"(?:\s{0,8}(?:>|&gt;|\|)\s?){1,6}(?=\S)")
 _COMMA = re.compile(r"(?<=\d),(?=\d{1,4}\s{0,3}(?:[KMG]i?B|ms|tokens per second)\b)")
 _ROUTER = re.compile(r"^\[(?:\d{2,7}|\d{4}-\d\d-\d\d [\d:]{8}\.\d{3,9})\]\s")
+_OWN_PREFIX = re.compile(r"^\S.{0,160}?\s(?=\d{1,6}\.\d\d\.\d{3}\.\d{3} [IWEDT] )")
+"""What a program put before the time and the level of the engine."""
 _RUN_TOGETHER = re.compile(
     r"(?<=[^\s('\"\[/\\:=>._a-z-])"
     r"(?=(?:llama_[a-z_]{3,40}|ggml_[a-z_]{3,60}|llm_load_[a-z_]{3,40}|"
@@ -49,6 +51,8 @@ def _pieces(text: str) -> Iterator[str]:
         text = text[quoted.end() :]
     if text[:1] == "[":
         text = _ROUTER.sub("", text)
+    if not text[:1].isspace():
+        text = _OWN_PREFIX.sub("", text)
     if "," in text and _COMMA.search(text):
         text = _COMMA.sub(".", text)
     if len(text) > 60 and _RUN_TOGETHER.search(text):

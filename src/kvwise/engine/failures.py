@@ -19,6 +19,7 @@ from kvwise.engine.wordings import (
     files,
     general,
     memory,
+    noted,
     own,
     remarks,
     requests,
@@ -62,8 +63,9 @@ ROWS = _rows(
 )
 REMARKS = _rows(remarks.ROWS)
 OWN = _rows(own.ROWS)
+NOTED = _rows(noted.ROWS)
 TABLES: tuple[tuple[tuple[Row, ...], type[ev.Failure | ev.Remark]], ...] = (
-    (OWN, ev.Remark), (ROWS, ev.Failure), (REMARKS, ev.Remark),
+    (OWN, ev.Remark), (NOTED, ev.Remark), (ROWS, ev.Failure), (REMARKS, ev.Remark),
 )  # fmt: skip
 """In the order in which they are asked."""
 _PLACE = re.compile(r"(?:[A-Za-z]:)?[\w./\\+@~-]*\.(?:cpp|cc|cuh?|mm?|c|h|hpp):\d{1,6}: ")

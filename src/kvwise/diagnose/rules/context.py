@@ -10,6 +10,9 @@ from kvwise.diagnose.rules.remedies import (
 )
 from kvwise.text import template
 
+_PICKED = 15
+"""Lines that somebody picked out to show something are no more than that."""
+
 
 def _shares(case: Case) -> tuple[int, int, int] | None:
     """(tokens of the whole context, slots, tokens of a slot) when the context is divided."""
@@ -49,7 +52,7 @@ def _split(case: Case) -> Hit | None:
     lines = case.all("context_exceeded", "prompt_cut", "answer_cut", "no_cells")
     if lines:
         return Hit(0.97, (*case.all("setting_line")[:2], *lines[:3]), fields)
-    alone = case.excerpt or (case.loaded.slots and _nothing_else(case))
+    alone = case.said.lines <= _PICKED if case.excerpt else _nothing_else(case)
     if alone and not case.loaded.failures and not case.caches():
         return Hit(FAIR, tuple(case.all("slot", "setting_line")[:4]), fields)
     return None
@@ -57,7 +60,7 @@ def _split(case: Case) -> Hit | None:
 
 def _nothing_else(case: Case) -> bool:
     """Do the lines speak of slots, and of no model, no context and no request?"""
-    return not (case.opened or case.loaded.models or case.has("served"))
+    return bool(case.loaded.slots) and not (case.opened or case.loaded.models or case.has("served"))
 
 
 def _too_long(case: Case) -> Hit | None:

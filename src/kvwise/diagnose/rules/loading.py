@@ -16,6 +16,7 @@ from kvwise.diagnose.rules.remedies import (
     SMALLER_UBATCH,
 )
 from kvwise.diagnose.stage import READY, WEIGHTS
+from kvwise.diagnose.unwrap import unwrap
 from kvwise.engine import log
 from kvwise.text import template
 
@@ -33,6 +34,8 @@ _CRASHES = (
 )
 _IN_A_MOMENT = ("ModelOpened", "ModelKey")
 """Lines that no engine stops after: somebody cut the log there."""
+_LAST_FACT = re.compile(r"max token length|\b(?:EOG|LF|EOT|FIM \w{1,10}) token", re.ASCII)
+"""Of what is printed of a model in one go, what comes last."""
 _UNDER_WAY = {
     "fit_starts": template("fitting to the memory of the devices"),
     "fit_probes": template("asking the devices for their memory"),
@@ -86,7 +89,8 @@ def _hang(case: Case) -> Hit | None:
         lines = case.all("buffer_line")
         return Hit(POSSIBLE, tuple(lines[-1:]), {"doing": template("reading weights")})
     facts = case.loaded.models[-1].facts if case.loaded.models else {}
-    if case.last_event == "ModelFact" and len(facts) >= _SAID_ENOUGH:
+    said_all = any(_LAST_FACT.search(text) for _, text in case.said.tail[-1:])
+    if case.last_event == "ModelFact" and len(facts) >= _SAID_ENOUGH and said_all:
         return Hit(WEAK, fields={"doing": template("reading weights")})
     return None
 
@@ -99,7 +103,8 @@ _OF_THE_ENGINE = re.compile(
 def _went_on(case: Case) -> bool:
     """Does the engine say anything after the last line that is known?"""
     later = [text for line, text in case.said.tail if line > case.last_line]
-    return any(_OF_THE_ENGINE.match(log.split_line(0, text).text) for text in later)
+    said = [log.split_line(0, text).text for raw in later for text in unwrap(raw)]
+    return any(map(_OF_THE_ENGINE.match, said))
 
 
 def _no_context(case: Case) -> Hit | None:

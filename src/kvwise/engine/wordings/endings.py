@@ -25,6 +25,7 @@ _SAID = (
     ("it code", r"[Ee]xit(?:s|ed)?(?: with)?(?: exit)? [Cc]ode"),
     ("it Code", r"Exit Code"),
     ("it status", r"exit(?:ed with)? status(?:: exit status)?"),
+    ("ith status", r"(?:exited|finished|terminated|ended|died) with (?:exit )?status"),
     ("ith code", r"(?:exited|finished|terminated|ended|died) with code"),
     ("no longer running", r"no longer running"),
     ("WinError", r"WinError"),

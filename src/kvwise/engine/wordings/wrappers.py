@@ -36,6 +36,7 @@ ROWS: tuple[Wording, ...] = (
     ("crashed", "ggml_abort", r"\bggml_abort\b"),
     ("crashed", "bort was called at", r"\bAbort was called at\b"),
     ("exited", "xited with", rf"{_PROCESS}\b.{{0,80}}\bexited with (?:an? )?(?:exit |error |status )?(?:code|status):? ?1\b(?!\.\d)"),
+    ("exited", "exited with status", r"instance name=\S{1,200} exited with status (?!0\b)-?\d"),
     ("exited", "=exited", r"\bcode=exited, status=1/FAILURE"),
     ("crashed", "xited with", rf"{_PROCESS}\b.{{0,80}}\bexited with (?:an? )?(?:exit |error |status )?(?:code|status):? ?-?(?!0\b|1[34]\d\b)\d"),
     ("load_timeout", "timed out after", r"(?:[Hh]ealth.?check|container|server|runner|model|backend)\b.{0,80}\btimed out after\b"),
