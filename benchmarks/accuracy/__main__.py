@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import drafts
 import runs
 
 import page
@@ -39,6 +40,8 @@ def main() -> None:
         "b11549, no-alloc": zoo.other_build(zoo.ZOO / "b11549.json.gz", progress),
         "b10605, reserved": zoo.reserved("measured-real", progress),
         "b10605, pins": zoo.reserved("real-compute", progress),
+        "b10605, drafts": drafts.loaded("b10605", progress),
+        "b11549, drafts": drafts.loaded("b11549", progress),
     }
     command = "python benchmarks/accuracy"
     command += "".join(f" --engine {_shown(engine)}" for engine in given.engine)

@@ -39,6 +39,10 @@ as an upper estimate, because it does not know the model's graph.
 * **b10605, pins**: what models of full size reserve where it need not be what the pass shows
   (several GPUs, the cache on the host), from a simulation that agreed with all of the line above
   (`tests/graphs/real-compute.json.gz`): {pins} configurations of {pins_models} models.
+* **b10605, drafts** and **b11549, drafts**: {drafts} pairs of a target and a draft that only works
+  beside it (MTP layers, too), really loaded with holes for weights and given a prompt, in
+  {drafted} settings on a processor and on GPUs that own no memory (`tests/memory/drafts.json.gz`);
+  figures of both, as the log has them. They count as the draft's architecture.
 * **real loads**: `kvwise verify`; the model is loaded and answers a prompt.
 * **logs**: other people's llama.cpp, of other builds and backends (`tests/reports`).
 
@@ -72,7 +76,7 @@ def write(
     runs: Sequence[Run],
 ) -> str:
     """The page. `sources` by the names of the table above."""
-    golden, other, real, pins = sources.values()
+    golden, other, real, pins, *beside = sources.values()
     parts = [
         HEAD.format(
             command=command,
@@ -84,6 +88,8 @@ def write(
             real_models=_models(real),
             pins=f"{pins.configurations:,}",
             pins_models=_models(pins),
+            drafts=max(map(_models, beside)),
+            drafted=sum(each.configurations for each in beside),
         ),
         "## In short\n",
         _summary(sources),

@@ -7,63 +7,15 @@ the target's own buffers.
 
 from __future__ import annotations
 
-import gzip
-import json
-from functools import cache
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from kvwise.engine.loaded import ContextLoad, Loaded, ModelLoad
-from kvwise.engine.printed import Printed, Total
 from kvwise.memory.account import account
-from kvwise.memory.ledger import Ledger
 from kvwise.memory.parts.companions import Companions
-from kvwise.verify.compare import Row, compare
+from oracle.kept_drafts import ledger_of, recorded, rows_of
 from oracle.measure_drafts import NOT_LOADED, PAIRS, SETTINGS, launch_of, model_of
 from oracle.measure_mtp import devices_of
 
-Document = dict[str, Any]
 HEADS = {"eagle3", "dflash", "gemma4-assistant"}
-
-
-@cache
-def recorded() -> dict[str, Document]:
-    data = (Path(__file__).parent / "drafts.json.gz").read_bytes()
-    known: dict[str, Document] = json.loads(gzip.decompress(data))
-    return known
-
-
-def ledger_of(pair: Document, row: Document) -> Ledger:
-    draft = None if pair["draft"] is None else model_of(pair["draft"])
-    launch = launch_of(row["build"], pair["kind"], row["fields"], "draft.gguf" if draft else "")
-    return account(
-        model_of(pair["target"]),
-        launch,
-        devices_of(row["gpus"]),
-        companions=Companions(draft=draft),
-    )
-
-
-def rows_of(ledger: Ledger, said: list[Any]) -> list[Row]:
-    """Our figures beside those that were kept; caches are compared by what is in each buffer."""
-    ours = {
-        (row.kind, row.name): row.computed
-        for row in compare(ledger, Loaded(models=[ModelLoad(draft=True)], contexts=[SAYS_NOTHING]))
-    }
-    return [
-        Row(kind, name, ours.pop((kind, name), None), printed(parts))
-        for kind, name, parts in said
-        if kind != "cache"
-    ] + [Row(kind, name, size, None) for (kind, name), size in ours.items() if kind != "cache"]
-
-
-SAYS_NOTHING = ContextLoad(draft=True)
-
-
-def printed(parts: list[list[Any]]) -> Total | None:
-    return Total(tuple(Printed(*each) for each in parts)) if parts else None
 
 
 @pytest.mark.parametrize("name", sorted(PAIRS))
