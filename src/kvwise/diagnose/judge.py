@@ -9,7 +9,7 @@ from kvwise.diagnose.case import Case, Seen
 from kvwise.diagnose.finding import FAIR, POSSIBLE, Diagnosis, Evidence, Finding, Hit, Rule
 from kvwise.diagnose.guesses import guesses
 from kvwise.diagnose.programs import where_to_look
-from kvwise.diagnose.rules import HINTS, RULES, own
+from kvwise.diagnose.rules import HINTS, RULES, TOLD, own
 from kvwise.diagnose.stage import READY
 from kvwise.diagnose.useful import useful
 from kvwise.text import Phrase, phrase
@@ -60,7 +60,7 @@ def _findings(case: Case) -> list[Finding]:
     found: dict[str, Finding] = {}
     _ask((*RULES, *own.rules(case, RULES)), case, found)
     if not any(each.blames and each.confidence > POSSIBLE for each in found.values()):
-        _ask(HINTS, case, found)
+        _ask((*HINTS, *TOLD), case, found)
     ordered = sorted(found.values(), key=lambda each: -each.confidence)
     return _alone(ordered)[:_MOST_FINDINGS]
 

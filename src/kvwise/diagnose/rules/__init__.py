@@ -18,6 +18,7 @@ from kvwise.diagnose.rules import (
     quality,
     speed,
     taken,
+    told,
 )
 
 RULES: tuple[Rule, ...] = (
@@ -37,4 +38,5 @@ RULES: tuple[Rule, ...] = (
 )
 
 HINTS: tuple[Rule, ...] = hints.rules(RULES)
-"""Asked only where none of the others knows why."""
+TOLD: tuple[Rule, ...] = told.rules(RULES)
+"""Both are asked only where none of the others knows why."""

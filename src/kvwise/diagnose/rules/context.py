@@ -66,7 +66,7 @@ def _nothing_else(case: Case) -> bool:
 def _too_long(case: Case) -> Hit | None:
     lines = case.all("context_exceeded")
     if not lines:
-        return _prompt_above_slot(case)
+        return _prompt_above_slot(case) or _seen_from_outside(case)
     fields: dict[str, object] = {}
     for each in (*lines, *case.all("new_prompt")):
         for name in ("tokens", "n_ctx"):
@@ -81,6 +81,12 @@ def _prompt_above_slot(case: Case) -> Hit | None:
         if tokens >= n_ctx:
             return Hit(LIKELY, (each,), {"tokens": f"{tokens:,}", "n_ctx": f"{n_ctx:,}"})
     return None
+
+
+def _seen_from_outside(case: Case) -> Hit | None:
+    """The server found no cell for one more token, and whoever asked was told of a context."""
+    lines = [each for each in case.all("no_cells") if "what" in each.fields]
+    return Hit(FAIR, tuple(lines[:2])) if lines else None
 
 
 def _cut_answer(case: Case) -> Hit | None:

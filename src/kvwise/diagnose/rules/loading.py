@@ -68,6 +68,9 @@ def _fit_crash(case: Case) -> Hit | None:
     if lines:
         memory = lines[0].code in ("gpu_oom", "host_alloc")
         return Hit(0.97, tuple(lines[:4]), memory=memory, pool=pool_of(case) if memory else None)
+    asked = case.all("memory_unread")  # a device was asked what is free, and had nothing left
+    if asked and case.has("gpu_oom", "crashed") and not case.opened:
+        return Hit(LIKELY, tuple(asked[:2]), memory=True, pool=VRAM)
     errors = [each for each in case.all("fit") if "error" in each.fields]
     others = case.failed_codes - {"fit", "model_load", "server_exit", "exited"}
     if errors and not others:

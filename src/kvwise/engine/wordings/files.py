@@ -12,6 +12,8 @@ ROWS: tuple[Wording, ...] = (
     ("split_count", "tensors expected but", r"corrupted model: (?P<want>\d+) tensors expected but (?P<got>\d+) found"),
     ("split_illegal", "illegal split file", r"illegal split file(?: idx)?: (?P<index>\d+)"),
     ("split_illegal", "invalid split", r"invalid split (?P<what>count|file name|file idx|file)"),
+    ("split_illegal", "gguf_merge: ", r"gguf_merge: {1,3}(?P<what>failed to open input|input file does not contain|unexpected input file name|invalid split)"),
+    ("split_illegal", " -> ", r"gguf_merge: (?P<what>\S{1,300}-\d{5}-of-\d{5}\.gguf -> \S{1,300}-\d{5}-of-\d{5}\.gguf)"),
     ("split_illegal", "must be loaded with the first split", r"must be loaded with the first split"),
     ("file_open", "failed to open GGUF file", r"failed to open GGUF file '(?P<path>[^']*)'"),
     ("file_open", "No such file or directory",

@@ -58,6 +58,7 @@ ROWS: tuple[Wording, ...] = (
     ("device_alloc", "OUT_OF_DEVICE_MEMORY", r"UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY"),
     ("device_alloc", "MEM_OBJECT_ALLOCATION_FAILURE", r"CL_MEM_OBJECT_ALLOCATION_FAILURE"),
     # -- the host ------------------------------------------------------------------------------------
+    ("memory_unread", "cudaMemGetInfo failed", r"cudaMemGetInfo failed \(out of memory\)"),
     ("prompt_cache_alloc", "prompt cache state", r"failed to allocate memory for prompt cache state"),
     ("host_alloc", "insufficient memory (attempted",
      r"insufficient memory \(attempted to allocate\s+(?P<mb>\d{1,15}\.\d+) MB\)"),

@@ -49,7 +49,7 @@ ROWS: tuple[Wording, ...] = (
      r"failed to find a memory slot for batch of size (?P<batch>\d{1,9})"),
     ("no_cells", "failed to find free space in the KV cache",
      r"failed to find free space in the KV cache"),
-    ("no_cells", "Context size has been exceeded", r"Context size has been exceeded"),
+    ("no_cells", "Context size has been exceeded", r"(?P<what>Context size has been exceeded)"),
     ("no_cells", "find a KV slot", r"(?:could not|failed to|unable to) find a KV slot"),
     ("no_cells", "KV cache slot", r"failed to find KV cache slot"),
     ("no_cells", "kv cache slot", r"(?:could not|unable to|failed to) find a kv cache slot"),
