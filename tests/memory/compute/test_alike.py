@@ -82,6 +82,13 @@ def test_a_decoder_that_copies_its_cache_has_a_graph_for_each(
     assert _compared("tiny-t5", FEW, monkeypatch) == 0
 
 
+def test_rows_of_caches_put_together_keep_their_own_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DeepSeek V4's graph holds them, and q8_0 takes more there than the q4_0 asked about first."""
+    pairs = (("q4_0", "q4_0"), ("q8_0", "q8_0"))
+    slots = ({"n_seq_max": 3, "kv_unified": False},)
+    _compared("deepseek-v4-flash", Range(("cuda",), (2,), (512,), pairs, slots), monkeypatch)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(ZOO.glob("*.json.gz")), ids=lambda path: path.name)
 def test_in_the_whole_zoo(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

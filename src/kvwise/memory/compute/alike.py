@@ -4,7 +4,8 @@ With flash attention on the GPUs a cache is only looked at (views take no memory
 what is read, written and cast around it depends on whether a type is quantized, not on which type
 it is. Not so where attention is left to another device, where part of the cache is on the host, for
 f32, f16 and bf16 among each other, in T5, whose decoder copies its cache because it attends
-without flash attention, or for indexers that the device does not run. Kinds that
+without flash attention, or for indexers that the device does not run; nor where rows of a cache
+are put together in its own type (`Reservation.types`). Kinds that
 were compared: KINDS; the proof is a comparison (tests/memory/compute/test_alike.py), not a rule of
 llama.cpp's.
 """

@@ -17,6 +17,7 @@ from kvwise.memory.backends import BackendKind
 from kvwise.memory.compute.affine import UNKNOWN, Variable
 from kvwise.memory.compute.builder import Batch, Unbuildable
 from kvwise.memory.compute.curve import Curve
+from kvwise.memory.compute.graph import NO_BUFFER, Graph
 from kvwise.memory.compute.reserve import Job, batch, build, reserved, taped
 from kvwise.memory.context import CELLS, Context
 from kvwise.memory.ledger import Cache
@@ -50,12 +51,17 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What a context reserves: a curve for each graph, and the first graph's size."""
+    """What a context reserves: a curve for each graph, and the first graph's size.
+
+    `types` of K and V, where something in the graph that takes memory has a cache's quantized
+    type, so that it holds for no other: DeepSeek V4 puts rows of two caches together.
+    """
 
     variable: Variable
     curves: tuple[Curve, ...]
     n_nodes: int
     n_leafs: int
+    types: tuple[str, str] | None
 
     def at(self, blocks: int) -> list[int]:
         """Bytes per backend, the processor last; each is what the largest graph needs."""
@@ -111,12 +117,15 @@ def growing(context: Context, caches: tuple[Cache, ...]) -> int:
     return next((c.cells for c in caches if c.role == COMPRESSED), context.n_ctx_seq)
 
 
-def reservation(of: Layout, blocks: int, make: Callable[[], Job]) -> Reservation:
-    """What a context of so many blocks of growing cells reserves; `make` gathers its job. Raises
+def reservation(
+    of: Layout, blocks: int, types: tuple[str, str], make: Callable[[], Job]
+) -> Reservation:
+    """What a context of so many blocks of growing cells reserves, with K and V of these types (the
+    layout's context may show one that stands for several); `make` gathers its job. Raises
     Unbuildable, or what the graph of an odd model raises."""
     kept = _kept(of)
     for known in kept.found:
-        if known.variable.admits(blocks):
+        if known.types in {None, types} and known.variable.admits(blocks):
             return known
     work = make()
     if kept.varies:
@@ -145,7 +154,15 @@ def _reserve(work: Job, of: Layout, variable: Variable) -> Reservation:
     pinned = of.mode == "reserved"
     tapes = reserved(work, graph) if pinned else (taped(work, graph, pinned=False),)
     curves = tuple(Curve(tape) for tape in tapes)
-    return Reservation(variable, curves, len(graph.nodes), len(graph.leafs))
+    types = (work.context.type_k, work.context.type_v) if _holds_cache_rows(graph) else None
+    return Reservation(variable, curves, len(graph.nodes), len(graph.leafs), types)
+
+
+def _holds_cache_rows(graph: Graph) -> bool:
+    return any(
+        node.type.quantized and node.base is None and node.buffer == NO_BUFFER
+        for node in graph.nodes
+    )
 
 
 def varied(work: Job, variable: Variable) -> Job:

@@ -76,7 +76,8 @@ def _found(key: Key) -> ComputeResult:
         context = as_one(key.model, key.context, key.placement, key.devices)
         of = layout(key.model, context, key.placement, key.caches, key.kinds, key.weights, key.mode)
         blocks = growing(key.context, key.caches) // CELLS
-        found = reservation(of, blocks, key.job)
+        types = key.context.type_k, key.context.type_v
+        found = reservation(of, blocks, types, key.job)
         sizes = found.at(blocks)
     except Unbuildable as why:
         return _estimated(key, str(why))
