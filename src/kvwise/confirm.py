@@ -23,7 +23,7 @@ from kvwise.simulate import simulation
 from kvwise.text import Phrase, say
 from kvwise.tiers import Tier, Tiers, tiers
 
-CHOICE_S = 3.0
+CHOICE_S = 10.0
 """Seconds the engine may take over the choice before it is given up."""
 LADDER_S = 1.0
 """Seconds that the ladder may take altogether."""
