@@ -24,6 +24,7 @@ TEXTS = {
     "fit-gap-mmproj": "as soon as I add --mmproj the load ends: OOM",
     "fa-kernel-fallback": "since I set -ctk q5_0 everything is slow and the CPU is busy",
     "vram-spill-slow": "4x slower, and the task manager shows 6 GB of shared GPU memory in use",
+    "single-allocation-limit": "it has a limit of 4GB and cannot allocate the buffer",
     "kernel-bug-garbage": "after the update it writes token soup",
     "kv-quant-quality": "with --cache-type-k q4_0 the model repeats itself",
     "runtime-vram-growth": "VRAM climbs with every request",

@@ -45,7 +45,7 @@ def _late(case: Case) -> list[Seen]:
 
 
 def _beside(case: Case, what: str) -> bool:
-    told = words(case)
+    told = words(case) + " ".join(each.text for each in case.all("gpu_oom", "vk_oom"))
     if what == "mtp":
         return "mtp" in case.beside or case.has("mtp", "mtp_context") or "draft-mtp" in told
     return "clip" in case.beside or bool(case.loaded.projector) or "--mmproj" in told

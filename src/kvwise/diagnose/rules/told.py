@@ -15,8 +15,8 @@ from kvwise.diagnose.case import Case, Seen
 from kvwise.diagnose.finding import Hit, Rule, When
 from kvwise.text import template
 
-_SURE = 0.5
-"""As the words of a line that no wording knows."""
+_SURE = 0.52
+"""A little more than the plain words of one line: several things were told that go together."""
 _MOST = 30
 """Lines of a description; so many of the end of a log are kept."""
 _TYPE = r"(?:q[458]_[01]|iq4_nl)"
@@ -29,6 +29,7 @@ _SLOW = (
     r"|\btimes (?:as )?(?:long|slow)|performance (?:drop|degrad|regress|collaps)\w*"
     r"|\d ?(?:x|times) (?:less|lower)|\bcrawl"
 )
+_SPEED = r"tok/s|tokens/s|\bt/s\b|\bspeed\b|\bstalls\b"
 _PROCESSOR = r"\bCPU\b.{0,20}(?:busy|active|maxed|pegged|100|high|load|bound|core)|on the CPU\b"
 _FULL = (
     r"\bGTT\b|shared (?:GPU |video )?memory\b(?!:)|\bsysmem\b|system.memory fallback"
@@ -36,7 +37,8 @@ _FULL = (
 )
 _NONSENSE = (
     r"\bgibberish|\bgarbage\b|\bgarbled|\bnonsens|\btoken soup|\bword salad|\bmojibake|\bincoheren"
-    r"|random (?:characters|tokens|symbols|text)|corrupt(?:ed)? (?:output|text|answer)"
+    r"|endless (?:stream|string|row) of|random (?:characters|tokens|symbols|text)"
+    r"|corrupt(?:ed)? (?:output|text|answer)"
     r"|(?:output|answer|repl)\w* (?:is|are|turns?|becomes?) (?:broken|wrong|unusable)"
 )
 _LOOPS = r"degenerat\w+|repeats? (?:itself|the same|forever|one)|\bloops?\b|repetiti"
@@ -48,11 +50,16 @@ _STUCK = (
 _GROWS = (
     r"\b(?:grow|climb|creep|leak|ratchet|balloon|accumulat)\w*|keeps? (?:increas|ris)\w*"
     r"|\bincreas\w* (?:with|every|each|over|until)|never (?:returns|shrinks|goes down|is released)"
+    r"|\bafter (?:a day|hours|days|\d+ ?(?:h|hours|days|requests|turns))\b|\bunbounded\b"
 )
 _GPU_MEMORY = r"\bVRAM\b|nvidia-smi|(?:GPU|video|device) memory"
 _HOST_MEMORY = r"\bRSS\b|\bRAM\b|(?:system|host|resident) memory|\bswap\b"
 _SHARE = (
     r"one \w{2,10}th of|divided (?:by|between)|(?:each|per) (?:slot|request|user) (?:gets|has|only)"
+)
+_BLOCK = (
+    r"\blimit\w* (?:of|to) \d+ ?[MG]i?B|\b\d+ ?[MG]i?B (?:allocation |buffer )?limit\b"
+    r"|max(?:MemoryAllocation|Buffer|StorageBuffer)\w*"
 )
 _SHORT = r"out of memory|\bOOM\b|\bspikes?\b|multi-GiB|does(?:n't| not) fit"
 
@@ -68,8 +75,9 @@ _TOLD: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("fit-gap-mmproj", (r"mmproj|vision projector|CLIP using", _SHORT), "OOM killer|RSS|RAM"),
     ("fa-kernel-fallback", (_CACHE, _SLOW, _PROCESSOR), _FULL),
     ("fa-kernel-fallback", (r"\bK ?= ?(\w+)\W{1,3}V ?= ?(?!\1)\w+.{0,40}slow",), _FULL),
-    ("vram-spill-slow", (_FULL, rf"{_SLOW}|tok/s|tokens/s|\bt/s\b"), "CPU busy"),
+    ("vram-spill-slow", (_FULL, rf"{_SLOW}|{_SPEED}"), "CPU busy"),
     ("vram-spill-slow", (_SLOW, r"no error"), _CACHE),
+    ("single-allocation-limit", (_BLOCK, r"\balloc\w*|\bbuffer"), _GROWS),
     ("kernel-bug-garbage", (_NONSENSE,), ""),
     ("kv-quant-quality", (_CACHE, _LOOPS), _NONSENSE),
     ("runtime-vram-growth", (_GPU_MEMORY, _GROWS), ""),

@@ -66,6 +66,7 @@ ROWS: tuple[Wording, ...] = (
     ("host_alloc", "bad_alloc", r"(?P<reason>std::bad_alloc)"),
     ("host_alloc", "bad allocation", r"(?P<reason>bad allocation)"),
     ("host_alloc", "vm_allocate failed", r"vm_allocate failed"),
+    ("host_alloc", "resident system memory limit", r"exceeds resident system memory limit"),
     ("ram_short", "more system memory",
      r"requires more system memory \((?P<asked>[\d.]+ \w?i?B)\) than is available \((?P<free>[\d.]+ \w?i?B)\)"),
     ("ram_short", "model request too large for system",
