@@ -79,7 +79,8 @@ def test_weights_that_a_known_graph_leaves_unused_get_room() -> None:
     with pytest.raises(Unbuildable, match="does not use blk"):
         build(work)
     (near, *_) = nearest(model)
-    assert near.missing == 256
+    assert {name.partition(".novel")[1] for name in near.unused} == {".novel"}
+    assert width_of(model, near.unused) == 256
     size = batch(model, work.context)
     truth = sizes(usual, build(usual), pinned=False)
     mine = estimate(work, size)

@@ -17,7 +17,16 @@ from kvwise.memory.compute.graph import Graph
 from kvwise.memory.compute.nearest import attempt
 from kvwise.memory.compute.reserve import batch, build, graph_of, sizes
 from kvwise.memory.compute.trial import Trial
-from kvwise.memory.compute.ways import Borrowed, Way
+from kvwise.memory.compute.ways import (
+    EARLY,
+    PARALLEL,
+    TURNED,
+    WEIGHED_FIRST,
+    Borrowed,
+    Unchanged,
+    Way,
+    ways_of,
+)
 from report import golden, measured
 from thinning import thinned
 
@@ -39,6 +48,15 @@ LOW = [
     ("tiny-arctic", {"arctic"}, {"device": "cuda", "type_k": "q8_0", "type_v": "q8_0", "ngl": 3}),
     ("pythia-6.9b", {"gptneox"}, {**HALF, "n_ctx": 4096}),
     ("olmo-3-7b", {"olmo2"}, {"device": "cuda", "ngl": 16}),
+    (
+        "tiny-cohere2moe",
+        {"cohere2moe"},
+        {"device": "cuda", "type_k": "q8_0", "type_v": "q8_0", "ngl": 3},
+    ),
+    ("pythia-6.9b", {"gptneox"}, {"device": "cuda", "type_k": "bf16", "type_v": "bf16"}),
+    ("minicpm3-4b", {"minicpm3"}, {"device": "cuda", "type_k": "q8_0", "type_v": "q8_0"}),
+    ("llama-4-scout", {"llama4"}, {"type_k": "q8_0", "type_v": "q8_0"}),
+    ("falcon-h1-1.5b", {"falcon-h1"}, {"device": "cpu", "type_k": "q8_0", "type_v": "q8_0"}),
 ]
 """Left out, these were estimated too low before."""
 
@@ -117,6 +135,48 @@ def test_a_router_that_reads_the_layers_input() -> None:
     graph = attempt(work, Borrowed(BUILDERS["llama"], Way(early=True)), batch(model, work.context))
     assert graph is not None
     assert sizes(work, graph, pinned=False)[1] == measured(result)[1]
+
+
+def test_a_layer_with_one_norm_reads_it_in_both_parts() -> None:
+    changed = {"device": "cuda", "type_k": "q8_0", "type_v": "q8_0", "ngl": 3}
+    model, config, result = cell("tiny-cohere2moe", changed)
+    work = job_for(model, config)
+    graph = attempt(work, Borrowed(BUILDERS["granite"]), batch(model, work.context))
+    assert graph is not None
+    assert sizes(work, graph, pinned=False)[0] == measured(result)[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "ways"),
+    [
+        ("qwen2", {}, ()),
+        ("qwen2", {"ngl": 2}, TURNED),
+        ("qwen2", {"type_k": "q8_0"}, TURNED),
+        ("cohere2", {}, TURNED),
+        ("jamba", {}, TURNED),
+        ("gptneox", {}, TURNED),
+        ("gptneox", {"offload_kqv": False}, (*TURNED, PARALLEL)),
+        ("phi3", {"type_v": "bf16"}, (*TURNED, PARALLEL)),
+        ("qwen3moe", {}, (EARLY,)),
+        ("llama4", {"n_expert_used": 1}, (EARLY, WEIGHED_FIRST)),
+    ],
+)
+def test_ways_that_are_tried(kind: str, changed: dict[str, Any], ways: tuple[Way, ...]) -> None:
+    settings = {k: v for k, v in changed.items() if k != "n_expert_used"}
+    model = replace(model_like(kind, kind), n_expert_used=changed.get("n_expert_used", 2))
+    work = job_for(model, {**CONFIG, "n_gpu": 1, **settings})
+    assert ways_of(work) == ways
+
+
+def test_a_way_that_changes_nothing_is_not_scheduled(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_like("mamba", "mamba")
+    work = job_for(model, CONFIG)
+    size = batch(model, work.context)
+    tried = Borrowed(BUILDERS["mamba"], PARALLEL)
+    monkeypatch.setattr("kvwise.memory.compute.trial.taped", None)
+    assert Trial(work, size, pinned=True).sizes(tried) is None
+    with pytest.raises(Unchanged):
+        graph_of(work, tried, size)
 
 
 def test_weights_that_go_in_before_the_experts() -> None:

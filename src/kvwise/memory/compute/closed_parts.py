@@ -17,6 +17,7 @@ from kvwise.memory.compute import ops
 from kvwise.memory.compute.builder import kind_named
 from kvwise.memory.compute.devices.cuda import OFFLOAD_BATCH
 from kvwise.memory.compute.nearest import result_width
+from kvwise.memory.compute.pieces import norm
 from kvwise.memory.compute.reserve import Job
 from kvwise.memory.context import CELLS
 from kvwise.memory.ledger import Cache
@@ -43,8 +44,6 @@ _COMMON = frozenset({64, 80, 96, 112, 128, 256})
 _LAYER = re.compile(r"^(?:blk|enc\.blk|dec\.blk|convnext|posnet)\.(\d+)\.(.+)$")
 _ATTENTION = re.compile(r"attn|indexer|cross")
 _STATE = re.compile(r"ssm|time_mix|shortconv|channel_mix|linear|conv")
-_SECOND_NORMS = frozenset({"ffn_norm", "post_attention_norm"})
-"""One of these stands between attention and what follows, unless both read the same."""
 
 Seen = tuple[tuple[int, int, int], ...]
 Widths = dict[tuple[int, str, int], int]
@@ -76,7 +75,7 @@ def widths_of(job: Job) -> tuple[Widths, set[int]]:
         if match is None or row is None:
             continue
         layer = int(match[1])
-        if match[2].removesuffix(".weight") in _SECOND_NORMS:
+        if match[2].removesuffix(".weight") in norm.SECOND:
             normed.add(layer)
         if len(row.shape) > 1:
             home = job.placement.n_gpu if device == HOST else device

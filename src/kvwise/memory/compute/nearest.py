@@ -57,15 +57,15 @@ are compared (tried are then no more than are worth the time)."""
 SHARE = 0.0
 """Part of the near graphs that may be larger than the chosen one: they have extras of their own."""
 
-_LAYER = re.compile(r"^(?:[a-z]+\.)?[a-z]+\.(\d+)\.")
+LAYER = re.compile(r"^(?:[a-z]+\.)?[a-z]+\.(\d+)\.")
 
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A known graph, and elements per token of the weights that it leaves unused."""
+    """A known graph, and the weights that it leaves unused."""
 
     architecture: str
-    missing: int
+    unused: tuple[str, ...]
     build: Borrowed = field(compare=False)
 
     @property
@@ -73,17 +73,28 @@ class Near:
         """Whether it was put together from the weights of each layer."""
         return self.architecture.startswith("(")
 
+    @property
+    def picks_late(self) -> bool:
+        """Whether it was put together so that rows are picked after the last norm."""
+        from kvwise.memory.compute.families import composed  # noqa: PLC0415  (rarely needed)
+
+        return self.composed and composed.picks_late(self.build.build)
+
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """How well a graph fits: width of what it leaves unused, without and with norms, how many
-    weights, its operations."""
+    """How well a graph fits: width of what it leaves unused without norms, which weights those are,
+    its operations."""
 
     missing: int
-    normed: int
-    count: int
+    unused: tuple[str, ...]
     kind: int
     build: Borrowed
+
+    @property
+    def count(self) -> int:
+        """How many weights are left unused."""
+        return len(self.unused)
 
 
 @lru_cache(maxsize=64)
@@ -116,7 +127,7 @@ def nearest(model: Model, without: Collection[str] = ()) -> tuple[Near, ...]:
     if len(groups) > FEW or composed_only:
         rows = [[(name, near[name].build) for name in group] for group in groups.values()]
         chosen = _largest(model, rows)
-    return tuple(Near(name, near[name].normed, near[name].build) for name in chosen)
+    return tuple(Near(name, near[name].unused, near[name].build) for name in chosen)
 
 
 def _fits(work: Job, builds: Mapping[str, Borrowed]) -> dict[str, _Fit]:
@@ -127,8 +138,7 @@ def _fits(work: Job, builds: Mapping[str, Borrowed]) -> dict[str, _Fit]:
         if graph is not None and _uses_caches(work, graph):
             left = unused(work.model, work.weights, graph, logits=True)
             kind = hash(tuple(node.op for node in graph.nodes))
-            widths = width_of(work.model, left), width_of(work.model, left, norms=True)
-            found[name] = _Fit(*widths, len(left), kind, build)
+            found[name] = _Fit(width_of(work.model, left), tuple(left), kind, build)
     return found
 
 
@@ -213,7 +223,7 @@ def width_of(model: Model, names: Iterable[str], *, norms: bool = False) -> int:
         row = table.get(name)
         if row is None:  # a second copy of a tied matrix
             continue
-        layer = _LAYER.match(name)
+        layer = LAYER.match(name)
         made[layer[0] if layer else name] += result_width(row, model, looked_up=layer is None)
         if norms and len(row.shape) == 1 and name.endswith(".weight"):
             made[layer[0] if layer else name] += row.shape[0]

@@ -16,8 +16,8 @@ from kvwise.memory.compute.builder import Batch
 from kvwise.memory.compute.curve import Curve
 from kvwise.memory.compute.growing import cells_of, growing, varied
 from kvwise.memory.compute.nearest import attempt
-from kvwise.memory.compute.reserve import Job, sizes, taped
-from kvwise.memory.compute.ways import Borrowed
+from kvwise.memory.compute.reserve import Job, graph_of, sizes, taped
+from kvwise.memory.compute.ways import Borrowed, Unchanged
 from kvwise.memory.context import CELLS, Context
 from kvwise.memory.placement import Placement
 
@@ -90,6 +90,8 @@ class Trial:
             if made is not None:
                 kept.grown.setdefault(build, []).append(made)
                 return list(made.curve.at(blocks))
+            if build in kept.failed:
+                return None
         graph = attempt(self._job, build, self._batch)
         if graph is None:
             kept.failed.add(build)
@@ -101,8 +103,12 @@ class Trial:
         """The graph with cells that vary; None when it cannot be built so, or not at all."""
         variable = Variable(self._blocks)
         work = varied(self._job, variable)
-        graph = attempt(work, build, self._batch)
-        if graph is None:
+        try:
+            graph = graph_of(work, build, self._batch)
+        except Unchanged:
+            self._kept.failed.add(build)
+            return None
+        except Exception:  # noqa: BLE001  (as in `attempt`)
             return None
         try:
             return _Grown(variable, Curve(taped(work, graph, pinned=self._pinned)))

@@ -14,12 +14,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kvwise.memory.compute.builder import Builder
+from kvwise.gguf.model import Model
+from kvwise.memory.compute.builder import Builder, Unbuildable
 from kvwise.memory.compute.families import Build
 from kvwise.memory.compute.graph import Tensor
+from kvwise.memory.compute.pieces.norm import one_norm
+from kvwise.memory.compute.reserve import Job
+from kvwise.memory.placement import HOST
 
 _ROUTER = re.compile(r"^blk\.(\d+)\.ffn_gate_inp\.weight$")
 _SECOND_NORM = re.compile(r"^blk\.(\d+)\.ffn_norm\.weight$")
+
+_OLDER = re.compile(r"\.attn_qkv\.weight$|_norm\.bias$")
+"""What layers of the older forms have: Q, K and V in one, or norms with a bias."""
 
 _NO_PART = frozenset({"NONE", "VIEW"})
 """What is not added as a whole: inputs, weights, and views, which own no bytes."""
@@ -38,11 +45,47 @@ class Way:
 
 
 USUAL = Way()
-OTHERS = (Way((0, 1)), Way((0,)))
-AWAY = (Way(parallel=True),)
-OF_EXPERTS = (Way(early=True), Way(weighed_first=True))
-"""Those in use beside the usual one: in all models; where layers or their caches lie on the host
-and what they read is copied, so that a stream more counts; and in mixtures of experts."""
+TURNED = (Way((0, 1)), Way((0,)))
+PARALLEL, EARLY, WEIGHED_FIRST = Way(parallel=True), Way(early=True), Way(weighed_first=True)
+
+
+def away(job: Job) -> bool:
+    """Whether GPUs read what lies on the host, so that copies of all sizes come and go."""
+    return bool(job.placement.n_gpu) and (
+        not job.context.offload_kqv or HOST in job.placement.layers
+    )
+
+
+def converted(job: Job) -> bool:
+    """Whether attention reads caches in another type than they have, or turned."""
+    return {job.context.type_k, job.context.type_v} != {"f16"}
+
+
+def ways_of(job: Job) -> tuple[Way, ...]:
+    """Those in which a model's graph may be made beside the usual one.
+
+    No known architecture turns sums or reads beside attention whose layers have Q, K and V apart,
+    norms without a bias, one for each part, and no state. Yet where copies of caches come and go,
+    in other types or from the host, gaps are many, and other things that no weight shows (layers
+    without positions, scales) cost as much as a turned sum. Weights go in before the experts only
+    where one is used at a time.
+    """
+    model = job.model
+    gaps = away(job) or converted(job)
+    older = any(map(_OLDER.search, model.header.by_name))
+    return (
+        *(TURNED if older or gaps or _joins_otherwise(model) else ()),
+        *((PARALLEL,) if older and gaps else ()),
+        *((EARLY,) if model.n_expert else ()),
+        *((WEIGHED_FIRST,) if model.n_expert and model.n_expert_used == 1 else ()),
+    )
+
+
+def _joins_otherwise(model: Model) -> bool:
+    """Whether layers have a state, or one norm for both parts."""
+    if model.is_recurrent or model.is_hybrid:
+        return True
+    return any(one_norm(model.header.by_name, il) for il in range(model.n_layer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +105,18 @@ class Borrowed:
         b.weighed_first = self.way.weighed_first
         if self.layers is not None:
             b.n_layer = min(b.n_layer, self.layers)
-        if self.way.turned or self.way.parallel or self.way.early:
-            b.before_visit = _Changes(b, self.way).change
+        if not (self.way.turned or self.way.parallel or self.way.early):
+            self.build(b)
+            return
+        changes = _Changes(b, self.way)
+        b.before_visit = changes.change
         self.build(b)
+        if not changes.made:
+            raise Unchanged("the graph is made the same in this way")
+
+
+class Unchanged(Unbuildable):
+    """A way makes the very graph that is made without it."""
 
 
 class _Changes:
@@ -74,16 +126,23 @@ class _Changes:
         self._b = b
         self._way = way
         self._sums = 0
+        self.made = False
 
     def change(self, tensor: Tensor) -> None:
         if tensor.op == "ADD":
             self._turn(tensor)
         elif self._way.early and tensor.op == "MUL_MAT":
             x = self._input(_ROUTER, tensor.src[0], tensor.src[1])
-            tensor.src = tensor.src if x is None else (tensor.src[0], x)
+            if x is not None:
+                self._put(tensor, (tensor.src[0], x))
         elif self._way.parallel and tensor.op == "MUL" and (normed := tensor.src[0]) is not None:
             x = self._input(_SECOND_NORM, tensor.src[1], normed)
-            normed.src = normed.src if x is None else (x,)
+            if x is not None:
+                self._put(normed, (x,))
+
+    def _put(self, tensor: Tensor, sources: tuple[Tensor | None, ...]) -> None:
+        tensor.src = sources
+        self.made = True
 
     def _turn(self, tensor: Tensor) -> None:
         """Every second sum of the stream is the one after attention."""
@@ -93,7 +152,7 @@ class _Changes:
         if first.ne[0] != self._b.n_embd or first.op in _NO_PART or second.op in _NO_PART:
             return
         if self._sums % 2 in self._way.turned:
-            tensor.src = (second, first)
+            self._put(tensor, (second, first))
         self._sums += 1
 
     def _input(

@@ -95,6 +95,11 @@ def rows(without: Collection[str]) -> dict[str, Build]:
     return found
 
 
+def picks_late(build: Build) -> bool:
+    """Whether one of these graphs picks rows after the last norm."""
+    return isinstance(build, partial) and bool(build.keywords["joints"].late)
+
+
 def _composed(b: Builder, *, without: frozenset[str], joints: Joints) -> None:
     x = start(b, Decoder())
     for il in range(b.n_layer):

@@ -127,13 +127,14 @@ def layer(b: Builder, x: Tensor, il: int, how: Decoder) -> Tensor:
     b.layer_input(il, x)
     if how.deepstack == "before" and il and (place := _listed(b, il)) >= 0:
         x = ops.add(x, embed.beside(b, place))
+    parallel = how.parallel or (b.borrowed and norm.one_norm(b.model.header.by_name, il))
     normed = norm.layer(b, x, il, how.attn_norm, kind=how.norm) if how.attn_norm else x
     cur = self_attention(b, normed, il, how.attn)
     if il == b.n_layer - 1 and picks_in_last(b, how):
         cur, x = last_rows(b, cur, x)
-        if how.parallel:
+        if parallel:
             normed = ops.get_rows(normed, b.out_rows())
-    if how.parallel:
+    if parallel:
         made = feed_forward(b, normed, il, how)
         return ops.add(ops.add(made, x), cur)
     if how.attn_post_norm:

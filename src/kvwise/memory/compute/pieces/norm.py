@@ -5,6 +5,7 @@ Source: src/llama-graph.cpp build_norm, b10605.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Literal
 
 from kvwise.memory.compute import ops
@@ -12,6 +13,9 @@ from kvwise.memory.compute.builder import Builder
 from kvwise.memory.compute.graph import Tensor
 
 Norm = Literal["rms", "layer", "group"]
+
+SECOND = ("ffn_norm", "post_attention_norm")
+"""One of these stands between attention and what follows, unless both read the same."""
 
 
 def norm(
@@ -41,6 +45,14 @@ def norm(
 def layer(b: Builder, x: Tensor, il: int, name: str, *, kind: Norm = "rms") -> Tensor:
     """The norm of a layer by its name (`attn_norm`), with the bias the file has."""
     return norm(b, x, weight(b, il, name), b.w(il, name + ".bias"), kind=kind, il=il)
+
+
+def one_norm(names: Container[str], il: int) -> bool:
+    """Whether layer `il` of a model with these weights norms its input alone: both of its parts
+    read the same then."""
+    start = f"blk.{il}."
+    second = any(f"{start}{name}.weight" in names for name in SECOND)
+    return f"{start}attn_norm.weight" in names and not second
 
 
 def weight(b: Builder, il: int, name: str) -> Tensor | None:
