@@ -41,8 +41,10 @@ def estimate(
     if not made:
         return apart(job, batch)
     found = list(map(max, zip(*made.values(), strict=True)))
-    for each in _changed(job, made):
-        for way in ways_of(job):
+    far = away(job)
+    gaps = far or converted(job)
+    for each in _changed(made, all_known=far, by_rows=gaps):
+        for way in ways_of(job.model, gaps=gaps):
             other = _tried(trials, replace(each.build, way=way))
             found = list(map(max, found, other or found))
     left = [for_unused(job, each.unused, batch) for each in made]
@@ -69,15 +71,15 @@ def _tried(trials: Sequence[Trial], build: Borrowed) -> list[int]:
     return list(map(max, zip(*found, strict=True)))
 
 
-def _changed(job: Job, made: Mapping[Near, list[int]]) -> list[Near]:
+def _changed(made: Mapping[Near, list[int]], *, all_known: bool, by_rows: bool) -> list[Near]:
     """The graphs that are tried in other ways as well: as few as are needed to have one that takes
-    most on each backend. Where there are many gaps all but the composed ones, which differ little
-    but in when rows are picked: of each sort those that take most.
+    most on each backend, or all but the composed ones, which differ little. `by_rows`: of those
+    that pick rows late and of the others as many each.
     """
-    chosen = [each for each in made if away(job) and not each.composed]
+    chosen = [each for each in made if all_known and not each.composed]
     sorts: dict[bool, dict[Near, list[int]]] = defaultdict(dict)
     for each, sizes in made.items():
-        sorts[each.picks_late and (away(job) or converted(job))][each] = sizes
+        sorts[by_rows and each.picks_late][each] = sizes
     for sort in sorts.values():
         for backend, most in enumerate(map(max, zip(*sort.values(), strict=True))):
             if all(made[each][backend] != most for each in chosen if each in sort):

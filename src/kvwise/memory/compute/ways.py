@@ -50,9 +50,12 @@ PARALLEL, EARLY, WEIGHED_FIRST = Way(parallel=True), Way(early=True), Way(weighe
 
 
 def away(job: Job) -> bool:
-    """Whether GPUs read what lies on the host, so that copies of all sizes come and go."""
-    return bool(job.placement.n_gpu) and (
-        not job.context.offload_kqv or HOST in job.placement.layers
+    """Whether GPUs read what lies on the host (layers, some of their weights such as experts, or
+    caches), so that copies of all sizes come and go."""
+    if not job.placement.n_gpu:
+        return False
+    return not job.context.offload_kqv or any(
+        device == HOST and name.startswith("blk.") for name, device in job.weights.where.items()
     )
 
 
@@ -61,8 +64,9 @@ def converted(job: Job) -> bool:
     return {job.context.type_k, job.context.type_v} != {"f16"}
 
 
-def ways_of(job: Job) -> tuple[Way, ...]:
-    """Those in which a model's graph may be made beside the usual one.
+def ways_of(model: Model, *, gaps: bool) -> tuple[Way, ...]:
+    """Those in which a model's graph may be made beside the usual one; `gaps`: as in `away` or
+    `converted`.
 
     No known architecture turns sums or reads beside attention whose layers have Q, K and V apart,
     norms without a bias, one for each part, and no state. Yet where copies of caches come and go,
@@ -70,8 +74,6 @@ def ways_of(job: Job) -> tuple[Way, ...]:
     without positions, scales) cost as much as a turned sum. Weights go in before the experts only
     where one is used at a time.
     """
-    model = job.model
-    gaps = away(job) or converted(job)
     older = any(map(_OLDER.search, model.header.by_name))
     return (
         *(TURNED if older or gaps or _joins_otherwise(model) else ()),
