@@ -82,11 +82,13 @@ def test_a_decoder_that_copies_its_cache_has_a_graph_for_each(
     assert _compared("tiny-t5", FEW, monkeypatch) == 0
 
 
-def test_rows_of_caches_put_together_keep_their_own_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DeepSeek V4's graph holds them, and q8_0 takes more there than the q4_0 asked about first."""
+@pytest.mark.parametrize("name", ["deepseek-v4-flash", "gemma-4-e2b"])
+def test_rows_of_caches_keep_their_own_type(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DeepSeek V4 puts them together, and Gemma 4's upper layers copy the cache of a lower one
+    from the other card: q8_0 takes more there than the q4_0 asked about first."""
     pairs = (("q4_0", "q4_0"), ("q8_0", "q8_0"))
     slots = ({"n_seq_max": 3, "kv_unified": False},)
-    _compared("deepseek-v4-flash", Range(("cuda",), (2,), (512,), pairs, slots), monkeypatch)
+    _compared(name, Range(("cuda",), (2,), (512,), pairs, slots), monkeypatch)
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ what is read, written and cast around it depends on whether a type is quantized,
 it is. Not so where attention is left to another device, where part of the cache is on the host, for
 f32, f16 and bf16 among each other, in T5, whose decoder copies its cache because it attends
 without flash attention, or for indexers that the device does not run; nor where rows of a cache
-are put together in its own type (`Reservation.types`). Kinds that
+are put together or copied in its own type (`Reservation.types`). Kinds that
 were compared: KINDS; the proof is a comparison (tests/memory/compute/test_alike.py), not a rule of
 llama.cpp's.
 """

@@ -55,6 +55,8 @@ class _Walk:
         self.state[index] = _HELD
         size = self.backends[b].alloc_size(tensor, [all_[s] if s >= 0 else None for s in sources])
         self.size[index] = size
+        if tensor.type.block > 1 and not tensor.weight:
+            self.tape.typed = True
         if in_place(tensor.op) and self._take_over(tensor, sources, all_, size):
             return
         self.home[index] = b

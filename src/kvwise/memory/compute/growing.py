@@ -17,7 +17,6 @@ from kvwise.memory.backends import BackendKind
 from kvwise.memory.compute.affine import UNKNOWN, Variable
 from kvwise.memory.compute.builder import Batch, Unbuildable
 from kvwise.memory.compute.curve import Curve
-from kvwise.memory.compute.graph import NO_BUFFER, Graph
 from kvwise.memory.compute.reserve import Job, batch, build, reserved, taped
 from kvwise.memory.context import CELLS, Context
 from kvwise.memory.ledger import Cache
@@ -53,8 +52,9 @@ class Layout:
 class Reservation:
     """What a context reserves: a curve for each graph, and the first graph's size.
 
-    `types` of K and V, where something in the graph that takes memory has a cache's quantized
-    type, so that it holds for no other: DeepSeek V4 puts rows of two caches together.
+    `types` of K and V, where rows of a cache take memory in its own quantized type, so that it
+    holds for no other: DeepSeek V4 puts rows of two caches together, and a layer that reads the
+    cache of a layer on another device has a copy of it.
     """
 
     variable: Variable
@@ -154,15 +154,10 @@ def _reserve(work: Job, of: Layout, variable: Variable) -> Reservation:
     pinned = of.mode == "reserved"
     tapes = reserved(work, graph) if pinned else (taped(work, graph, pinned=False),)
     curves = tuple(Curve(tape) for tape in tapes)
-    types = (work.context.type_k, work.context.type_v) if _holds_cache_rows(graph) else None
-    return Reservation(variable, curves, len(graph.nodes), len(graph.leafs), types)
-
-
-def _holds_cache_rows(graph: Graph) -> bool:
-    return any(
-        node.type.quantized and node.base is None and node.buffer == NO_BUFFER
-        for node in graph.nodes
+    types = (
+        (work.context.type_k, work.context.type_v) if any(tape.typed for tape in tapes) else None
     )
+    return Reservation(variable, curves, len(graph.nodes), len(graph.leafs), types)
 
 
 def varied(work: Job, variable: Variable) -> Job:

@@ -189,6 +189,7 @@ class _Splitter:
         """A plain tensor with the type and the strides of the source."""
         copy = Tensor("NONE", source.type, source.ne, source.nb)
         copy.flags = flags
+        copy.weight = source.root.weight
         return self._add(copy, ())
 
     def _add(self, tensor: Tensor, sources: Sequence[int]) -> Tensor:

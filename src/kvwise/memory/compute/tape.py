@@ -31,10 +31,10 @@ class Tape:
     `what` is the backend that gives the slot its bytes, `FREE`, or `RESIZE` where another tensor
     takes the slot over and is smaller. `even`: every slot
     always has bytes and no trail leaves a comparison out. `constant`: no size
-    depends on the cells.
+    depends on the cells. `typed`: something quantized that is no weight has a slot.
     """
 
-    __slots__ = ("alignments", "constant", "even", "slots", "steps")
+    __slots__ = ("alignments", "constant", "even", "slots", "steps", "typed")
 
     def __init__(self, alignments: tuple[int, ...]) -> None:
         self.alignments = alignments
@@ -42,6 +42,7 @@ class Tape:
         self.slots = 0
         self.even = True
         self.constant = True
+        self.typed = False
 
     def alloc(self, backend: int, size: int) -> int:
         """A new slot of `size` bytes, rounded up."""
