@@ -9,8 +9,9 @@ import pytest
 from built import job_for
 from test_unproven import model_like
 
+from kvwise.memory.compute.alike import QUANTIZED
 from kvwise.memory.compute.builder import Unbuildable
-from kvwise.memory.compute.closed import closed
+from kvwise.memory.compute.closed import closed, form
 from kvwise.memory.compute.estimate import STRANGE, estimate
 from kvwise.memory.compute.nearest import nearest, width_of
 from kvwise.memory.compute.reserve import batch, build, sizes
@@ -93,8 +94,30 @@ def test_no_graph_is_near_to_weights_of_another_world() -> None:
     assert nearest(model) == ()
     work = job_for(model, CONFIG)
     size = batch(model, work.context)
-    assert estimate(work, size) == [made + made // STRANGE for made in closed(work, size)]
+    assert estimate(work, size)[0] == closed(work, size)[0] + closed(work, size)[0] // STRANGE
     assert closed(work, size)[0] > 200_000 * size.n_tokens * 4
+
+
+def test_a_host_that_holds_inputs_only_is_hardly_raised() -> None:
+    model = model_like("llama", "novel", weights={"blk.{i}.novel.weight": [256, 200_000]})
+    size = batch(model, job_for(model, CONFIG).context)
+    whole, half = (job_for(model, {**CONFIG, "n_gpu": 1, "ngl": ngl}) for ngl in (99, 2))
+    raised = [estimate(work, size)[-1] / closed(work, size)[-1] for work in (whole, half)]
+    assert 1 <= raised[0] < 1.5
+    assert raised[1] > 1.49
+    assert estimate(whole, size)[-1] <= closed(whole, size)[-1] + 2 * MIB
+
+
+def test_matrices_that_turn_quantized_caches_count_for_the_widest_head() -> None:
+    """Gemma 4 has wider heads where it sees everything."""
+    compared = 0
+    for _, model, config, result in golden(["gemma-4-26b-a4b"]):
+        work = job_for(model, config)
+        made = form(work)
+        if made.idle_host and config["type_k"] in QUANTIZED and not config["mtp"]:
+            compared += 1
+            assert closed(work, batch(model, work.context))[-1] >= measured(result)[-1]
+    assert compared > 2
 
 
 def test_an_output_smaller_than_the_vocabulary_is_filled_up_in_an_estimate() -> None:

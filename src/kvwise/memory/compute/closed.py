@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from kvwise import builds
 from kvwise.gguf.model import Model
+from kvwise.memory.compute.alike import QUANTIZED
 from kvwise.memory.compute.builder import Batch, kind_named
 from kvwise.memory.compute.closed_parts import (
     F32_SIZE,
-    PLAIN,
     Part,
     Widths,
     attends_on_host,
@@ -84,6 +84,11 @@ class Closed:
     chosen: tuple[int, ...]  # bytes per token and backend that indexers put their choice into
     handed: int  # bytes per token that one GPU hands on to the next, once per copy
     copies: int
+
+    @property
+    def idle_host(self) -> bool:
+        """Whether the host makes nothing of any layer, and no logits: it only holds inputs."""
+        return self.output < self.n_gpu and all(part.home < self.n_gpu for part in self.parts)
 
     def at(self, batch: Batch, cells: Sequence[tuple[int, int]]) -> list[int]:
         """Bytes per backend, the processor last; `cells` of each cache, of one stream and all."""
@@ -194,10 +199,14 @@ def _tables(model: Model) -> int:
 
 
 def _rotations(job: Job) -> int:
-    """Matrices that turn what quantized caches hold: as wide as a power of two in the head."""
-    head = max(job.model.n_embd_head_k(), MIN_ROTATION)
-    turned = sum(c.kind == "kv" and c.type_k not in PLAIN for c in job.caches)
-    return turned * (head * head + MIN_ROTATION * MIN_ROTATION) * F32_SIZE
+    """Matrices that turn what quantized caches hold: for keys no wider than their widest head."""
+    elements = 0
+    for cache in job.caches:
+        if cache.kind != "kv" or not QUANTIZED & {cache.type_k, cache.type_v}:
+            continue
+        heads = [job.model.n_embd_head_k(il) for il in cache.layers]
+        elements += max((MIN_ROTATION, *heads)) ** 2 + MIN_ROTATION**2
+    return elements * F32_SIZE
 
 
 def _inputs_of_layers(model: Model) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kvwise.memory.compute.builder import Batch
-from kvwise.memory.compute.closed import closed
+from kvwise.memory.compute.closed import cells_of, form
 from kvwise.memory.compute.nearest import Near, nearest
 from kvwise.memory.compute.reserve import Job
 from kvwise.memory.compute.room import for_latent, for_streams, for_unused
@@ -88,5 +88,9 @@ def _changed(made: Mapping[Near, list[int]], *, all_known: bool, by_rows: bool) 
 
 
 def apart(job: Job, batch: Batch) -> list[int]:
-    """The same where no graph is near, or none can be made."""
-    return [size + size // STRANGE for size in closed(job, batch)]
+    """The same where no graph is near, or none can be made: raised, but on a host that holds
+    inputs only, which are known."""
+    made = form(job)
+    *gpus, host = made.at(batch, cells_of(job.caches))
+    more = for_streams(job, batch, host) if made.idle_host else host // STRANGE
+    return [*(size + size // STRANGE for size in gpus), host + more]

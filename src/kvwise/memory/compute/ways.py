@@ -68,11 +68,11 @@ def ways_of(model: Model, *, gaps: bool) -> tuple[Way, ...]:
     """Those in which a model's graph may be made beside the usual one; `gaps`: as in `away` or
     `converted`.
 
-    No known architecture turns sums or reads beside attention whose layers have Q, K and V apart,
-    norms without a bias, one for each part, and no state. Yet where copies of caches come and go,
-    in other types or from the host, gaps are many, and other things that no weight shows (layers
-    without positions, scales) cost as much as a turned sum. Weights go in before the experts only
-    where one is used at a time.
+    No known architecture of a single stream turns sums or reads beside attention whose layers have
+    Q, K and V apart, norms without a bias, one for each part, and no state. Yet where copies of
+    caches come and go, in other types or from the host, gaps are many, and other things that no
+    weight shows (layers without positions, scales) cost as much as a turned sum. Weights go in
+    before the experts only where one is used at a time.
     """
     older = any(map(_OLDER.search, model.header.by_name))
     return (
