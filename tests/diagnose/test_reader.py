@@ -15,7 +15,7 @@ from kvwise.diagnose import diagnose
 from kvwise.diagnose.scan import Scanner, scan
 from kvwise.diagnose.unwrap import unwrap
 from kvwise.engine import events as ev
-from kvwise.engine import log
+from kvwise.engine import failures, log
 from kvwise.engine.printed import Printed
 
 LOGS = sorted((Path(__file__).parent / "logs").glob("*.log"))
@@ -173,3 +173,20 @@ def test_no_bytes_break_the_scanner(data: bytes) -> None:
 @settings(max_examples=200, deadline=None)
 def test_no_text_breaks_unwrapping(text: str) -> None:
     assert all(isinstance(each, str) for each in unwrap(text))
+
+
+def test_lines_that_differ_in_numbers_alone_are_not_asked_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    hint = failures.hint
+
+    def counted(text: str) -> str | None:
+        asked.append(text)
+        return hint(text)
+
+    monkeypatch.setattr(failures, "hint", counted)
+    same = [f"slot release: id 0 | task {task} | n_past = 70, truncated = 0" for task in range(500)]
+    found = diagnose([*same, "error: could not find ggml-hip.dll"], numbers=False)
+    assert len(asked) < 30
+    assert found.findings[0].kind == "engine-incomplete"

@@ -20,6 +20,11 @@ from kvwise.engine import failures, lines, log
 from kvwise.engine.wordings import signals
 
 _SUSPECTS = 40
+_SAME = 20
+"""Lines that differ in their numbers alone, and that hinted at nothing: no more are asked."""
+_SHAPES = 4096
+_SHAPE = 200  # characters of a line that tell it from others
+_NUMBER = re.compile(r"\d+")
 _CHATTY = frozenset({b" time =", b"new prompt,", b"all slots are idle", b"print_timing"})
 """What a server says for every request: after so many lines of it nothing new is in them."""
 _ENOUGH = 5000
@@ -53,6 +58,7 @@ class Scanner:
     _begun: bool = False
     _tail: bytes = b""
     _heard: dict[bytes, int] = field(default_factory=dict)
+    _idle: dict[str, int] = field(default_factory=dict)  # shape of a line -> how often in vain
 
     def feed(self, data: bytes) -> list[ev.Record]:
         """Records of the lines that `data` completes."""
@@ -103,6 +109,9 @@ class Scanner:
 
     def _suspect(self, number: int, raw: str, found: list[ev.Record]) -> list[ev.Record]:
         """Note a line that no pattern knows; records of what its plain words hint at."""
+        shape = _NUMBER.sub("", raw[:_SHAPE])
+        if self._idle.get(shape, 0) >= _SAME:
+            return []
         records = []
         for text in unwrap(raw):
             line = log.split_line(number, text)
@@ -111,6 +120,8 @@ class Scanner:
                 records.append(ev.Record(number, line.level, line.text, ev.Remark(code, {})))
         if all(map(_repeats, found)) and (records or any(word in raw for word in _ERROR)):
             self.said.suspects.append((number, raw.strip()[:400]))
+        if not records and (shape in self._idle or len(self._idle) < _SHAPES):
+            self._idle[shape] = self._idle.get(shape, 0) + 1
         return records
 
     @staticmethod
