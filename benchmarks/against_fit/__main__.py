@@ -55,7 +55,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=40, help="models asked about for the clock")
     parser.add_argument("--output")
     parser.add_argument("--run", default=str(os.getpid()), help="name of the timed questions")
-    parser.add_argument("--code", help="ask nothing: take what is kept of this version of the code")
+    parser.add_argument(
+        "--code", help="take the cases that are kept of this version of the code; ask the clock's"
+    )
+    parser.add_argument("--clock-commit", default="", help="of the code that the clock's are asked")
     given = parser.parse_args()
     if not given.folder:
         parser.error("name the FOLDER of llama-fit-params")
@@ -66,8 +69,10 @@ def main() -> None:
     given = arguments()
     tool = Path(given.folder) / "llama-fit-params"
     build = given.build or binary(tool).build or Launch().build
-    kept = Kept(Path(given.kept), closed=bool(given.code))
-    asked = Asked(tool, build, kept, given.code or version())
+    today = Asked(tool, build, Kept(Path(given.kept)), version())
+    asked = today
+    if given.code:
+        asked = Asked(tool, build, Kept(Path(given.kept), closed=True), given.code)
     if given.only_ours:
         rows, failed = _rows(asked, given)
         wanted = sum(1 for _ in cases(given.grid))
@@ -77,14 +82,15 @@ def main() -> None:
         )  # fmt: skip
         _show(found, given.output)
         return
-    turns = [] if given.only_theirs else _turns(asked, given)
+    turns = [] if given.only_theirs or not given.turns else _turns(today, given)
     rows, failed = _rows(asked, given)
     if given.only_theirs:
         return
     if given.losses:
         _write(given.losses, losses.text(rows, asked.version))
     wanted = sum(1 for _ in cases(given.grid))
-    found = page.write(rows, turns, failed, page.Asked(build, given.grid, wanted, given.commit))
+    about = page.Asked(build, given.grid, wanted, given.commit, given.clock_commit)
+    found = page.write(rows, turns, failed, about)
     _show(found, given.output)
 
 

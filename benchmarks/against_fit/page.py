@@ -53,12 +53,14 @@ really reserved, by the ledger that [accuracy.md](accuracy.md) checks.
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Of which build, which grid, how many cases that grid has, and of which commit of ours."""
+    """Of which build, which grid, how many cases that grid has, and of which commits of ours the
+    cases and the clock's are."""
 
     build: str
     grid: str
     wanted: int
     commit: str = ""
+    clock_commit: str = ""
 
 
 def write(rows: list[Row], turns: list[Row], failed: list[str], asked: Asked) -> str:
@@ -79,7 +81,7 @@ def write(rows: list[Row], turns: list[Row], failed: list[str], asked: Asked) ->
     )
     parts = [head, *_results(rows), _by_cards(rows), _better(rows), _its_own(rows), _safety(rows)]
     if turns:
-        parts.append(_pace(turns))
+        parts.append(_pace(turns, asked.clock_commit or asked.commit))
     if failed:
         parts.append("## Not asked\n\n" + "\n".join(f"- {why}" for why in failed) + "\n")
     return "\n".join(parts)
@@ -225,7 +227,7 @@ def _safety(rows: list[Row]) -> str:
     )  # fmt: skip
 
 
-def _pace(turns: list[Row]) -> str:
+def _pace(turns: list[Row], commit: str) -> str:
     lines = []
     for kind, name in (
         ("same", NAMES["same"]),
@@ -246,7 +248,8 @@ def _pace(turns: list[Row]) -> str:
         "times faster (geometric mean)",
     )  # fmt: skip
     return (
-        "## Answers per second\n\nBoth sides take turns in one run on the same machine and read "
+        f"## Answers per second\n\nBoth sides{f' (kvwise at commit {commit})' if commit else ''} "
+        "take turns in one run on the same machine and read "
         "the same header, each model for the first time, with a vocabulary of the model's own "
         "size as every file has one: tokens of a real model, in the form that costs llama.cpp "
         "least (no merges); its `--fit` reads it once more in every pass. llama.cpp's time "
