@@ -18,6 +18,7 @@ EXTRA = {
     "blk.{i}.post_novel_norm.weight": [64],
     "blk.{i}.novel_norm.weight": [32],
     "novel_table.weight": [16, 5000],
+    "novel_norm.weight": [48],
 }
 
 
@@ -44,6 +45,13 @@ def test_results_stand_where_their_weights_lie(name: str, width: int) -> None:
 
 def test_the_first_gpu_may_take_work_over_from_the_host() -> None:
     assert room(["blk.0.novel.weight"], ngl=2) == [128 * ALIVE, 0, 128 * ALIVE]
+
+
+def test_a_norm_of_no_layer_is_no_table() -> None:
+    work = job_for(model_like("llama", "llama", weights=EXTRA), CONFIG)
+    where = work.weights.where["novel_norm.weight"]
+    wanted = [48 * ALIVE * (n == where or (where < 0 and n in {0, 2})) for n in range(3)]
+    assert room(["novel_norm.weight"]) == wanted
 
 
 def test_tables_are_handed_to_all() -> None:

@@ -32,23 +32,24 @@ _SINGLE = re.compile(r"(post\w*|out\w*|[qk]|embd)_norm\.weight$")
 def for_unused(job: Job, unused: Collection[str], batch: Batch) -> list[int]:
     """Bytes per backend, the processor last, of what weights make that a graph does not use.
 
-    What a layer's weight makes is made where it lies, or where its work is taken over. A table
-    of no layer is looked up on the host, and what is found handed to all, once for each copy.
+    What a weight makes is made where it lies, or where its work is taken over. A table of no
+    layer is looked up on the host, and what is found handed to all, once for each copy.
     """
     n_gpu, model = job.placement.n_gpu, job.model
     per_token = batch.n_tokens * F32_SIZE
     here: dict[int, list[str]] = defaultdict(list)
+    tables = []
     for name in unused:
-        device = job.weights.where[name]
+        device, row = job.weights.where.get(name), model.header.by_name.get(name)
+        if device is None or row is None:  # not loaded, or a second copy of the embeddings
+            continue
+        if LAYER.match(name) is None and len(row.shape) > 1:
+            tables.append(name)
+            continue
         for backend in {n_gpu, 0} if device == HOST else {device}:
             here[backend].append(name)
-    tables = [name for name in unused if LAYER.match(name) is None]
     everywhere = _width(model, tables) * job.placement.sched_copies
-    found = []
-    for backend in range(n_gpu + 1):
-        names = [name for name in here[backend] if LAYER.match(name) is not None]
-        found.append((everywhere + _width(model, names)) * per_token)
-    return found
+    return [(everywhere + _width(model, here[backend])) * per_token for backend in range(n_gpu + 1)]
 
 
 def _width(model: Model, names: Sequence[str]) -> int:
