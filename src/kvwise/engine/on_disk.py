@@ -13,6 +13,7 @@ from kvwise.gguf.model import Model
 from kvwise.gguf.writer import write_twin
 from kvwise.launch import Launch
 from kvwise.memory.parts.companions import Companions
+from kvwise.memory.parts.draft import by_its_file
 
 
 @contextmanager
@@ -36,7 +37,7 @@ def on_disk(
         path = place("twin", model.header, twin=twin)
         if companions.draft is not None:
             draft = place("draft", companions.draft.header, twin=twin)
-            launch = replace(launch, model_draft=str(draft))
+            launch = _with_draft(launch, companions.draft, str(draft))
         if companions.mmproj is not None:
             mmproj = place("mmproj", companions.mmproj, twin=False)
             launch = replace(launch, mmproj=str(mmproj))
@@ -50,10 +51,18 @@ def named(model: Model, launch: Launch, companions: Companions) -> tuple[Path, L
         return header.path if is_gguf(header.path) else name
 
     if companions.draft is not None:
-        launch = replace(launch, model_draft=place("DRAFT-TWIN", companions.draft.header))
+        stand_in = place("DRAFT-TWIN", companions.draft.header)
+        launch = _with_draft(launch, companions.draft, stand_in)
     if companions.mmproj is not None:
         launch = replace(launch, mmproj=place("MMPROJ-TWIN", companions.mmproj))
     return Path(place("TWIN", model.header)), launch
+
+
+def _with_draft(launch: Launch, draft: Model, path: str) -> Launch:
+    """The launch with a file for its draft, and the kind that its name in a repository says."""
+    if launch.model_draft.startswith("hf:"):
+        launch = by_its_file(launch, draft)
+    return replace(launch, model_draft=path)
 
 
 def is_gguf(path: str) -> bool:

@@ -15,6 +15,7 @@ import cache_setup as setup
 
 from kvwise.arch import describe
 from kvwise.device import Device, Host
+from kvwise.engine.on_disk import named
 from kvwise.errors import Refused
 from kvwise.gguf.model import Model
 from kvwise.launch import Launch
@@ -172,6 +173,14 @@ class TestModel:
         assert by_its_file(launch, draft).spec_types == ((kind,) if kind else ())
         (note, *_) = _notes(launch, Companions(draft=draft))
         assert note.code == ("draft_not_used" if kind is None else "not_counted")
+
+    def test_an_engine_is_asked_for_that_kind_too(self) -> None:
+        url = "https://huggingface.co/some/repo/resolve/main/eagle3-x.gguf"
+        draft = replace(setup.zoo_model("tiny-eagle3"), path=url)
+        _, launch = named(
+            setup.zoo_model(QWEN), Launch(model_draft="hf:some/repo"), Companions(draft=draft)
+        )
+        assert (launch.model_draft, launch.spec_types) == ("DRAFT-TWIN", ("draft-eagle3",))
 
     @pytest.mark.parametrize(
         ("words", "wanted"),
