@@ -66,7 +66,23 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "HIP error 2",
         "HSA_STATUS_ERROR_OUT_OF_RESOURCES: no resources. Code: 0x1008 Available Free mem : 0 MB",
     ),
-    "weights-oom": ("ggml_opencl: clCreateBuffer error -4 at ggml-opencl.cpp:4021",),
+    "weights-oom": (
+        "ggml_opencl: clCreateBuffer error -4 at ggml-opencl.cpp:4021",
+        "No MoE tensors in model and required memory 30000 MiB greater than available memory 20000 MiB.",
+    ),
+    "kv-alloc-oom": ("ensure_dsv4_cache_tensors: failed to allocate DSV4 cache context",),
+    "recurrent-state-oom": (
+        "llama_init_from_model: failed to initialize the context: failed to allocate buffer for DSV4 compressor state",
+        "checkpoint_alloc_shadows: failed to allocate buffer for shadow tensors",
+        "per_step_alloc: failed to allocate buffer for per-step checkpoints",
+    ),
+    "kv-slot-exhaustion": ("llama_kv_cache_find_slot: n_tokens=512 > cache.size=256",),
+    "fit-abort": (
+        "llama_model_load: error loading model: -ncmoe | --n-cpu-moe cannot be used with --fit",
+    ),
+    "option-refused": (
+        "llama_model_load: error loading model: It is not possible to use split mode 'graph' with less than 2 devices",
+    ),
     "compute-oom": ("decode: could not reserve space for batch with 512 outputs",),
     "single-allocation-limit": ("ggml_opencl: clCreateBuffer error -61 at ggml-opencl.cpp:4021",),
     "fit-gap-mtp": (
@@ -74,7 +90,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "graph_reserve: failed to allocate compute buffers\n"
         "srv    load_model: failed to create MTP context",
     ),
-    "speculation-off": ("srv    load_model: failed to create MTP context",),
+    "speculation-off": (
+        "srv    load_model: failed to create MTP context",
+        "common_speculative_finalize_startup: Step MTP requires a Step companion",
+    ),
     "file-corrupt": (
         "gguf_init_from_reader: bad GGUF version: 0",
         "gguf_init_from_reader: tensor 'a' of type 2 (q4_0) has 31 elements per row, not a "
@@ -125,6 +144,7 @@ HARMLESS = (
     "WARNING: failed to allocate 512.00 MB of pinned memory",
     "load_backend: failed to find ggml_backend_init in /src/build/bin/libggml-cpu.so",
     "common_init_from_params: warming up the model with an empty run - please wait ...\nmain: llama threadpool init, n_threads = 4",
+    "XXXXXXXXXXXXXXXXXXXXXXXXXXXXXX amb = 64 is too low. Changing to 128",
     "Attempting to use: Platform=0, Device=0 (If invalid, program will crash)",
     "data:image/png;base64,iVBORw0KGgoAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
 )

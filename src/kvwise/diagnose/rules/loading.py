@@ -22,6 +22,7 @@ from kvwise.text import template
 
 _SAID_ENOUGH = 8
 _DECLINED = ("already set by user", "not implemented")
+_EXCLUDED = "cannot be used with"
 _CRASHES = (
     "assert",
     "crashed",
@@ -54,8 +55,15 @@ def _fit_abort(case: Case) -> Hit | None:
     if not lines or case.complete or _offloaded_all(case):
         return None
     reason = lines[0].fields.get("reason", "?")
+    if _EXCLUDED in reason:
+        return Hit(LIKELY, tuple(lines[:2]), {"reason": reason}, memory=False, cause=_NOT_TOGETHER)
     sure = LIKELY if any(word in reason for word in _DECLINED) else FAIR
     return Hit(POSSIBLE if failed(case) else sure, tuple(lines[:2]), {"reason": reason})
+
+
+_NOT_TOGETHER = template(
+    "fitting and an option that was given by hand exclude each other in this build: {reason}"
+)
 
 
 def _offloaded_all(case: Case) -> bool:

@@ -35,7 +35,7 @@ def types_of(case: Case) -> tuple[str | None, str | None]:
 
 
 _AGAIN = re.compile(
-    r"\b([A-Za-z]{1,12})(?:[ ,.]{1,2}\1\b){7}|((?=\S{0,9}[B-Zb-z])\S{2,10}?)\2{7}|"
+    r"\b([A-Za-z]{1,12})(?:[ ,.]{1,2}\1\b){7}|((?=\S{0,9}[A-Za-z])(\S)\S{0,8}(?!\3)\S)\2{7}|"
     r"(?:\[PAD\d*\]){4}|(?:<unk>){4}",
     re.ASCII,
 )

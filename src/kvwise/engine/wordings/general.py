@@ -7,6 +7,7 @@ from __future__ import annotations
 from kvwise.engine.wordings import Wording
 
 ROWS: tuple[Wording, ...] = (
+    ("fit", "cannot be used with --fit", r"(?P<reason>\S.{2,80} cannot be used with --fit)"),
     ("fit", "failed to fit params",
      r"failed to fit params(?: to (?:free )?(?:device )?memory)?: (?P<reason>.{1,300})"),
     ("fit", "encountered an error while trying to fit",

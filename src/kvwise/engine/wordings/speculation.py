@@ -19,6 +19,7 @@ ROWS: tuple[Wording, ...] = (
     ("draft_kind", "number of sequences is incompatible", r"draft model number of sequences is incompatible"),
     ("mtp_missing", "contain MTP layers", r"MTP requested but model doesn't contain MTP layers"),
     ("mtp_context", "failed to create MTP", r"failed to create MTP (?:draft )?context"),
+    ("speculation_off", "common_speculative_", r"common_speculative_\w+: (?!failed to (?:create|load))(?P<reason>.{0,160}(?:\brequire[sd]?\b|\bfailed\b|\b[Ii]nvalid\b|contains no|\bis an MTP|only support|\bexactly\b|not a complete|\bmissing\b).{0,120})"),
     ("draft_context", "draft context", r"[Ff]ailed to create (?:the )?draft context"),
     ("spec_type", "unknown speculative type", r"unknown speculative type: (?P<type>\S{1,60})"),
     ("speculation_unsupported", "speculative decoding not supported by this context",
