@@ -37,6 +37,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "HSA_STATUS_ERROR_INVALID_ISA: The instruction set architecture is invalid.",
         "CUDA error 100",
         "cudaErrorInsufficientDriver",
+        "llama_init_from_model: failed to initialize the context: failed to initialize CANN0 backend",
         "ggml_vulkan: No suitable queue family index found.",
         "ggml_vulkan: Error: Vulkan 1.2 required.",
         "ggml_opencl: could find any OpenCL devices.",
@@ -74,6 +75,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "recurrent-state-oom": (
         "llama_init_from_model: failed to initialize the context: failed to allocate buffer for DSV4 compressor state",
         "checkpoint_alloc_shadows: failed to allocate buffer for shadow tensors",
+        "llama_spec_ckpt_init: failed to preallocate per-step checkpoint buffers for max_tokens=8",
         "per_step_alloc: failed to allocate buffer for per-step checkpoints",
     ),
     "kv-slot-exhaustion": ("llama_kv_cache_find_slot: n_tokens=512 > cache.size=256",),

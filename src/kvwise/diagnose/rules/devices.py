@@ -47,6 +47,7 @@ _BROKEN = (
     "NOT_INITIALIZED",
     "context pointer null",
     "invalid device ordinal",
+    "failed to initialize",
 )
 
 
