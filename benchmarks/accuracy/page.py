@@ -88,7 +88,7 @@ def write(
             real_models=_models(real),
             pins=f"{pins.configurations:,}",
             pins_models=_models(pins),
-            drafts=max(map(_models, beside)),
+            drafts=len({name for each in beside for mine in each.models.values() for name in mine}),
             drafted=sum(each.configurations for each in beside),
         ),
         "## In short\n",
