@@ -37,6 +37,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "HSA_STATUS_ERROR_INVALID_ISA: The instruction set architecture is invalid.",
         "CUDA error 100",
         "cudaErrorInsufficientDriver",
+        "level_zero backend failed with error: 42 (UR_RESULT_ERROR_INVALID_KERNEL_NAME)",
         "llama_init_from_model: failed to initialize the context: failed to initialize CANN0 backend",
         "ggml_vulkan: No suitable queue family index found.",
         "ggml_vulkan: Error: Vulkan 1.2 required.",
@@ -125,6 +126,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "slot-split": (
         "srv load_model: initializing, n_slots = 2, n_ctx_slot = 172544, kv_unified = 'false'",
+    ),
+    "embed-ubatch": (
+        'do embedding request: Post "http://127.0.0.1:41231/embedding": EOF',
+        "    self._batch.add_sequence(tokens, len(s_sizes), False)\nValueError: NULL pointer access",
     ),
     "hang": ("client connection closed before llama-server finished loading, aborting load",),
     "model-refused": (

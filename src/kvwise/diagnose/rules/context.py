@@ -109,7 +109,8 @@ def _too_large(case: Case) -> Hit | None:
         each for each in case.all("assert") if "n_ubatch" in each.fields.get("what", "")
     ]
     if not lines:
-        return None
+        broken = case.all("embedding_broken")
+        return Hit(FAIR, tuple(broken[:2])) if broken else None
     return Hit(SURE, tuple(lines[:3]), dict(lines[0].fields))
 
 

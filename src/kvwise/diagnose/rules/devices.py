@@ -48,6 +48,8 @@ _BROKEN = (
     "context pointer null",
     "invalid device ordinal",
     "failed to initialize",
+    "UR_RESULT_ERROR",
+    "PI_ERROR",
 )
 
 

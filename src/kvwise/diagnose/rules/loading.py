@@ -96,8 +96,8 @@ def _hang(case: Case) -> Hit | None:
         return Hit(0.7, tuple(lines[-1:]), {"doing": what})
     if case.counts["waiting"] >= _ASKED_OFTEN and not case.complete and case.stage != READY:
         return Hit(FAIR, tuple(case.all("waiting")[-1:]), {"doing": template("loading the model")})
-    if case.opened and case.stage == WEIGHTS and not case.complete:
-        lines = case.all("buffer_line")
+    lines = case.all("buffer_line")
+    if lines and case.opened and case.stage == WEIGHTS and not case.complete:
         return Hit(POSSIBLE, tuple(lines[-1:]), {"doing": template("reading weights")})
     facts = case.loaded.models[-1].facts if case.loaded.models else {}
     said_all = any(_LAST_FACT.search(text) for _, text in case.said.tail[-1:])

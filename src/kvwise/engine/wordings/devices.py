@@ -144,6 +144,7 @@ ROWS: tuple[Wording, ...] = (
     ("cuda", "_STATUS_", r"(?P<reason>(?:CUBLAS|HIPBLAS)_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR))"),
     *(("cuda", f"{api} error ", rf"{api} error \d{{1,4}}\b(?:.{{0,300}}?: (?P<reason>[a-z].{{1,200}}))?") for api in _APIS),
     ("no_kernel", "HSA_STATUS_ERROR_INVALID", r"HSA_STATUS_ERROR_INVALID_(?:ISA|CODE_OBJECT)\w*"),
+    ("cuda", "_ERROR_", r"failed with error:? .{0,12}(?P<reason>(?:UR_RESULT|PI)_ERROR_(?:UNSUPPORTED|INVALID_(?:BINARY|KERNEL|DEVICE|PLATFORM)|DEVICE_NOT|ADAPTER|PROGRAM)\w{0,60})"),
     ("cuda", "nitialize ", r"(?P<reason>failed to initialize \"?(?!CPU)\w+\"? backend)\b"),
     ("cuda", "HSA_STATUS_ERROR", r"(?P<reason>HSA_STATUS_ERROR_\w{3,60})"),
     ("cuda", "Memory access fault by GPU", r"(?P<reason>Memory access fault by GPU)"),

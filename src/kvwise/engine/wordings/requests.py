@@ -64,6 +64,8 @@ ROWS: tuple[Wording, ...] = (
     ("input_above_ubatch", "is too large to process",
      r"input (?:\((?P<tokens>\d{1,12}) tokens\) )?is too large to process(?:.{0,80}current batch "
      r"size: (?P<ubatch>\d{1,9}))?"),
+    ("embedding_broken", "do embedding request", r"do embedding request\b.{0,200}\bEOF\b"),
+    ("embedding_broken", "add_sequence", r"_batch\.add_sequence\(|in add_sequence\b"),
     ("prompt_cut", "truncating input", r"truncating input (?:prompt|messages?)(?:.{0,80}?limit=(?P<limit>\d{1,12}))?(?: prompt=(?P<tokens>\d{1,12}))?"),
     ("prompt_cut", "input exceeds context length", r"input exceeds context length.{0,20}?prompt=(?P<tokens>\d{1,12}) limit=(?P<limit>\d{1,12})"),
     ("prompt_cut", "input truncated", r"input truncated(?:.{0,20}n_ctx\W{1,4}(?P<limit>\d{1,12}))?"),
