@@ -60,6 +60,8 @@ LOW = [
     ("llama-4-scout", {"llama4"}, {"type_k": "q8_0", "type_v": "q8_0"}),
     ("step-3.5-flash", {"step35"}, {"device": "cuda", "n_cpu_moe": 45, "n_gpu": 2}),
     ("falcon-h1-1.5b", {"falcon-h1"}, {"device": "cpu", "type_k": "q8_0", "type_v": "q8_0"}),
+    ("modernbert-base", {"modern-bert"}, {"ngl": 1}),
+    ("starcoder2-7b", {"starcoder2", "codeshell", "pockettts"}, {"ngl": 1}),
 ]
 """Left out, these were estimated too low before."""
 

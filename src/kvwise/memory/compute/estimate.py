@@ -48,11 +48,21 @@ def estimate(
             other = _tried(trials, replace(each.build, way=way))
             found = list(map(max, found, other or found))
     left = [for_unused(job, each.unused, batch) for each in made]
-    room = map(min, zip(*left, strict=True))
+    room = _room(job, left)
     raised = map(sum, zip(found, room, for_latent(job), strict=True))
     return [
-        more + for_streams(job, batch, more) if size else 0
-        for size, more in zip(found, raised, strict=True)
+        more + for_streams(job, batch, more) if size or some else 0
+        for size, some, more in zip(found, room, raised, strict=True)
+    ]
+
+
+def _room(job: Job, left: Sequence[Sequence[int]]) -> list[int]:
+    """Bytes per backend for weights that a graph leaves out: as few as a graph needs, but where a
+    card has no layer: of the norm and the output, which are all that it has, graphs show least."""
+    homes = set(job.placement.layers)
+    return [
+        (min if backend in homes or backend == job.placement.n_gpu else max)(sizes)
+        for backend, sizes in enumerate(zip(*left, strict=True))
     ]
 
 
