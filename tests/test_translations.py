@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import string
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +14,7 @@ import pytest
 from kvwise.text import phrase, say
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.xdist_group("translations")  # the sources are read once for all of them
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +24,7 @@ def texts() -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    module.sentences = cache(module.sentences)  # type: ignore[attr-defined]
     return module
 
 

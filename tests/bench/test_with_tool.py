@@ -189,6 +189,7 @@ def soak(bench: list[str], kills: int, seed: int) -> int:
     return done
 
 
+@pytest.mark.slow
 def test_kill_9_loses_nothing_and_repeats_nothing(bench: list[str]) -> None:
     soak(bench, 4, seed=3)
 

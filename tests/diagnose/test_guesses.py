@@ -114,6 +114,7 @@ def test_scores_are_ordered_and_cover_every_kind_with_texts() -> None:
     assert HEALTHY in found
 
 
+@pytest.mark.slow
 def test_what_is_left_out_is_still_found(script: ModuleType) -> None:
     """Every fifth text, without what knows it: the page says more, with the command for it."""
     tally: Counter[str] = script.left_out(all_of_them=False, step=5)

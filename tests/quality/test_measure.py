@@ -97,6 +97,7 @@ def test_types_are_told_apart_and_kept(engine: Engine, store: Store) -> None:
     assert not list((Path(os.environ["KVWISE_HOME"]) / "cache" / "quality").iterdir())
 
 
+@pytest.mark.slow
 def test_keys_that_are_far_larger_than_the_rest_break_a_cache_of_4_bits(
     engine: Engine, store: Store
 ) -> None:
@@ -149,6 +150,7 @@ def test_a_chunk_does_not_depend_on_those_before_it_and_is_kept(
         assert one == other
 
 
+@pytest.mark.slow
 def test_q4_0_costs_the_keys_of_a_real_model_more_than_its_values(
     engine: Engine, store: Store
 ) -> None:

@@ -135,6 +135,7 @@ def test_what_the_engine_refuses_is_a_row_with_its_cause(tmp_path: Path) -> None
     assert summarise([Variant("plain"), variant], [unit])[1].state == "failed"
 
 
+@pytest.mark.slow
 def test_killed_and_taken_up_again(prompts: str) -> None:
     """kill -9 leaves no engine behind, and what was finished is not done again."""
     words = ["--kinds", "ngram-simple,ngram-cache", "--prompts", prompts, "--rounds", "1",
