@@ -76,7 +76,6 @@ _TOLD: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("fa-kernel-fallback", (_CACHE, _SLOW, _PROCESSOR), _FULL),
     ("fa-kernel-fallback", (r"\bK ?= ?(\w+)\W{1,3}V ?= ?(?!\1)\w+.{0,40}slow",), _FULL),
     ("vram-spill-slow", (_FULL, rf"{_SLOW}|{_SPEED}"), "CPU busy"),
-    ("vram-spill-slow", (_SLOW, r"no error"), _CACHE),
     ("single-allocation-limit", (_BLOCK, r"\balloc\w*|\bbuffer"), _GROWS),
     ("kernel-bug-garbage", (_NONSENSE,), ""),
     ("kv-quant-quality", (_CACHE, _LOOPS), _NONSENSE),
